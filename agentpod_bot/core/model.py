@@ -1,0 +1,247 @@
+"""What a harness asks, what a room is shown, and how a question ends. Values only.
+
+Times are UTC milliseconds since 1970. Words are those of the Agent Client Protocol and
+of the Matrix specification.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import NamedTuple
+
+from agentpod_bot.core.ids import (
+    ClientName,
+    Code,
+    EventId,
+    OptionId,
+    RequestId,
+    RoomId,
+    RouteName,
+    Row,
+    SessionId,
+    UserId,
+)
+
+BOTS_OWN_REJECT = OptionId("agentpod.reject")
+"""Id of the rejecting option that the bot adds where a harness offered none."""
+
+
+class Meaning(StrEnum):
+    """What choosing an option says. It comes from the option's kind, never from a label."""
+
+    APPROVE = "approve"
+    REJECT = "reject"
+    CHOOSE = "choose"
+
+
+class Scope(StrEnum):
+    """How far an approval or a rejection reaches."""
+
+    ONCE = "once"
+    ALWAYS = "always"
+
+
+class Status(StrEnum):
+    """Where a question is in its life; the last six never change again."""
+
+    QUEUED = "queued"
+    PENDING = "pending"
+    DECIDED = "decided"
+    EXPIRED = "expired"
+    CANCELLED = "cancelled"
+    SUPERSEDED = "superseded"
+    ANSWERED_ELSEWHERE = "answered_elsewhere"
+    UNDELIVERABLE = "undeliverable"
+
+
+OPEN = frozenset({Status.QUEUED, Status.PENDING})
+
+
+class Outcome(StrEnum):
+    """How a closed question ended, as the receipt and the HTTP view say it."""
+
+    SELECTED = "selected"
+    EXPIRED = "expired"
+    CANCELLED = "cancelled"
+    SUPERSEDED = "superseded"
+    ANSWERED_ELSEWHERE = "answered_elsewhere"
+    UNDELIVERABLE = "undeliverable"
+
+    @property
+    def status(self) -> Status:
+        """The status of a question that ended so."""
+        return Status.DECIDED if self is Outcome.SELECTED else Status(self.value)
+
+
+class Via(StrEnum):
+    """The form in which an answer came."""
+
+    NUMBER = "number"
+    NAME = "name"
+    ID = "id"
+    STRUCTURED = "structured"
+    REACTION = "reaction"
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One way to answer, as the harness asked for it: its own words, uncut and unmasked."""
+
+    option_id: OptionId
+    label: str
+    meaning: Meaning
+    scope: Scope | None
+
+
+@dataclass(frozen=True, slots=True)
+class Offered:
+    """One option as the room shows it. Positions are 1..n in the printed order."""
+
+    position: int
+    option: Option
+    printed: str
+    """The one string of the list, the envelope's `label` and the card's `name`."""
+    names: frozenset[str]
+    """Folded texts that select this option by name: never one that could mean another."""
+    id_matches: bool
+    """Whether the option's id, typed as text, may select it."""
+
+
+@dataclass(frozen=True, slots=True)
+class FieldPreview:
+    """A labelled one-line value of what the agent will do."""
+
+    label: str
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
+class TextPreview:
+    """A labelled text (a command, code) of what the agent will do."""
+
+    label: str
+    text: str
+
+
+Preview = FieldPreview | TextPreview
+
+
+@dataclass(frozen=True, slots=True)
+class PermissionRequest:
+    """What a harness asks, read from its own wire shape; None where it left something out."""
+
+    session_id: SessionId
+    title: str
+    options: tuple[Option, ...]
+    request_id: RequestId | None = None
+    request_seq: int | None = None
+    tool_kind: str | None = None
+    agent: str | None = None
+    route: RouteName | None = None
+    preview: tuple[Preview, ...] = ()
+    preview_complete: bool = True
+    expires_at_ms: int | None = None
+    ttl_ms: int | None = None
+    supersede: bool = False
+    raw: bytes = b""
+    """The body as it came, for what must be echoed; never shown, never logged."""
+
+
+class Key(NamedTuple):
+    """What names one question for good: two clients never share a request."""
+
+    client: ClientName
+    request_id: RequestId
+    revision: int
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What a client says was answered somewhere else. It is never a decision."""
+
+    option_id: str | None
+    by: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Closing:
+    """How and when a question ended. Only `SELECTED` carries an option and a person."""
+
+    outcome: Outcome
+    at_ms: int
+    option: Offered | None = None
+    answered_by: UserId | None = None
+    via: Via | None = None
+    comment: str | None = None
+    event_id: EventId | None = None
+    answer_ts: int | None = None
+    """`origin_server_ts` of the answer."""
+    claim: Claim | None = None
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """What became of a decided request, as the harness reports it; indexes count from 0."""
+
+    next_index: int | None = None
+    completed: tuple[int, ...] = ()
+    failed_index: int | None = None
+    failure_reason: str | None = None
+    status: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NewQuestion:
+    """A question before it is stored: one revision, bound to its room, code and digest."""
+
+    key: Key
+    session_id: SessionId
+    request_seq: int
+    title: str
+    tool_kind: str | None
+    agent: str | None
+    options: tuple[Option, ...]
+    preview: tuple[Preview, ...]
+    preview_complete: bool
+    route: RouteName
+    room_id: RoomId
+    code: Code
+    salt: str
+    digest: str
+    content_key: str
+    """Hash over the digest's fields but salt and revision, and the route: *same content*."""
+    offered: tuple[Offered, ...]
+    created_at_ms: int
+    expires_at_ms: int
+    raw: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """One stored question, and the only truth about it."""
+
+    row: Row
+    asked: NewQuestion
+    status: Status
+    event_id: EventId | None = None
+    shown_ts: int | None = None
+    """`origin_server_ts` of the question, set when a sync showed it in the room's timeline."""
+    shown_closed_ts: int | None = None
+    """`origin_server_ts` of the first edit that showed it closed."""
+    closing: Closing | None = None
+    delivered_at_ms: int | None = None
+    gave_up: bool = False
+    """The harness had stopped waiting when the decision was there."""
+    progress: Progress | None = None
+
+    @property
+    def key(self) -> Key:
+        """Client, request id and revision."""
+        return self.asked.key
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it can still be answered or closed."""
+        return self.status in OPEN

@@ -1,0 +1,218 @@
+"""What a sync response says, in our own words: one value for each kind of event that matters.
+
+`matrix.events` makes these from the wire; everything that judges them is pure. A value
+says what an event *is*; whether it counts is decided elsewhere.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from agentpod_bot.core.ids import Code, EventId, RequestId, RoomId, UserId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """What every timeline event has. `ts` is its `origin_server_ts` in milliseconds."""
+
+    event_id: EventId
+    sender: UserId
+    ts: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Names:
+    """The events that a message names by relation; all None for a bare message.
+
+    `reply_to` is a real reply: an `m.in_reply_to` with `is_falling_back: true` is none.
+    """
+
+    reply_to: EventId | None = None
+    thread: EventId | None = None
+    reference: EventId | None = None
+
+    @property
+    def named(self) -> EventId | None:
+        """The one event that counts: a real reply goes before its thread or reference."""
+        return self.reply_to or self.reference or self.thread
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Said(Seen):
+    """An `m.room.message` of type `m.text` that is no edit and no structured answer."""
+
+    body: str
+    names: Names = Names()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Structured(Seen):
+    """A message whose `suite_event_type` is one of the answer or decision types.
+
+    `fields` is the event's content as it came, unchecked: a malformed one is refused by
+    the judge with a reason, and never falls back to its body.
+    """
+
+    fields: Mapping[str, Any]
+    names: Names = Names()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reacted(Seen):
+    """An `m.reaction`: a key on one event."""
+
+    target: EventId
+    key: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnQuestion(Seen):
+    """A v2 question that this bot's account sent, seen in the timeline."""
+
+    request_id: RequestId
+    digest: str
+    revision: int
+    code: Code | None
+    txn_id: str | None
+    """`unsigned.transaction_id`, which the homeserver gives the sending device only."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnEdit(Seen):
+    """An edit by this bot's account; `closes` where its content carries an outcome receipt."""
+
+    target: EventId
+    closes: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnOther(Seen):
+    """Anything else that this bot's account sent: never an answer."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForeignQuestion(Seen):
+    """A v2 question or v1 card of another account: it counts as open in the room until it ends."""
+
+    code: Code | None
+    expires_at_ms: int
+    """From the envelope; for a card alone, 30 minutes after `ts`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForeignEdit(Seen):
+    """An edit by another account: it ends that account's own question, and is never an answer."""
+
+    target: EventId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Redacted(Seen):
+    """A redaction of `target`."""
+
+    target: EventId
+
+
+class Membership(StrEnum):
+    """`m.room.member` membership."""
+
+    JOIN = "join"
+    INVITE = "invite"
+    LEAVE = "leave"
+    BAN = "ban"
+    KNOCK = "knock"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Membered(Seen):
+    """A membership event, in the timeline or in the state of a response."""
+
+    user_id: UserId
+    membership: Membership
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EncryptionOn(Seen):
+    """An `m.room.encryption` state event: from here on clear text is never sent or heeded."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replaced(Seen):
+    """An `m.room.tombstone`: the room was upgraded."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Undecryptable(Seen):
+    """An `m.room.encrypted` event that this bot cannot read."""
+
+    names: Names = Names()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unheeded(Seen):
+    """An event that never is an answer (notice, emote, media, unknown or malformed)."""
+
+
+RoomEvent = (
+    Said
+    | Structured
+    | Reacted
+    | OwnQuestion
+    | OwnEdit
+    | OwnOther
+    | ForeignQuestion
+    | ForeignEdit
+    | Redacted
+    | Membered
+    | EncryptionOn
+    | Replaced
+    | Undecryptable
+    | Unheeded
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoomBatch:
+    """One room's part of a sync response, oldest first, with any gap already paged back.
+
+    `state` are the state events that stand before the timeline, `timeline` the events.
+    `left` is true where the response lists the room as left (kicked, banned, left).
+    """
+
+    room_id: RoomId
+    state: tuple[Membered | EncryptionOn | Replaced, ...] = ()
+    timeline: tuple[RoomEvent, ...] = ()
+    left: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Invite:
+    """An invitation of the bot; `sender` is who invited."""
+
+    room_id: RoomId
+    sender: UserId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """One whole sync response. It is handled in one transaction that also moves the position."""
+
+    next_batch: str
+    rooms: tuple[RoomBatch, ...] = ()
+    invites: tuple[Invite, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoomState:
+    """What the bot knows of a configured room now. `encrypted` None: unknown, so wait."""
+
+    room_id: RoomId
+    joined: frozenset[UserId]
+    bot_joined: bool
+    encrypted: bool | None
+    replaced: bool = False

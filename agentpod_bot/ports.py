@@ -1,0 +1,390 @@
+"""What the broker needs from the outside, as protocols; `store`, `matrix` and `app` fit them.
+
+Everything of `Tx` runs synchronously on the store's writer thread, inside one
+transaction that the store opens and commits; it must not be kept after the work ends.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from agentpod_bot.core.ids import (
+        ClientName,
+        Code,
+        EventId,
+        RequestId,
+        RoomId,
+        RouteName,
+        Row,
+        SessionId,
+        TxnId,
+        UserId,
+    )
+    from agentpod_bot.core.model import Closing, NewQuestion, Progress, Question, Status
+    from agentpod_bot.core.room import RoomState
+
+T = TypeVar("T")
+
+
+class Clock(Protocol):
+    """Wall time for deadlines, monotonic time for waiting; tests inject one of their own."""
+
+    def now_ms(self) -> int:
+        """UTC milliseconds since 1970."""
+        ...
+
+    def monotonic(self) -> float:
+        """Seconds that never go back."""
+        ...
+
+    async def sleep(self, seconds: float) -> None:
+        """Return after `seconds` of monotonic time."""
+        ...
+
+
+class Chance(Protocol):
+    """Randomness, injected so that tests can repeat it."""
+
+    def hex(self, bits: int) -> str:
+        """`bits` random bits as lower-case hex."""
+        ...
+
+    def choose(self, candidates: str) -> str:
+        """One character of `candidates`."""
+        ...
+
+
+class Priority(IntEnum):
+    """Order inside a room's outbox: questions, then edits, then hints, then seeded reactions."""
+
+    QUESTION = 0
+    EDIT = 1
+    HINT = 2
+    SEED = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewEffect:
+    """One thing that the bot is to say, written in the transaction that decided it.
+
+    `effect` is unique for its question (`question`, `outcome`, `hint:@u:late` …), or in
+    the room where `row` is None. `content` None: rendered when its turn comes.
+    """
+
+    row: Row | None
+    room_id: RoomId
+    effect: str
+    priority: Priority
+    event_type: str
+    content: Mapping[str, Any] | None
+    txn_id: TxnId
+    not_before_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Effect:
+    """A stored effect that was not sent yet. `attempts` counts the tries so far."""
+
+    effect_id: int
+    row: Row | None
+    room_id: RoomId
+    effect: str
+    priority: Priority
+    event_type: str
+    content: Mapping[str, Any] | None
+    txn_id: TxnId
+    not_before_ms: int
+    attempts: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Foreign:
+    """A question of another account, as a room shows it."""
+
+    event_id: EventId
+    room_id: RoomId
+    sender: UserId
+    code: Code | None
+    shown_ts: int
+    expires_at_ms: int
+    closed_ts: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditRow:
+    """One line of the audit: what happened, to which question, by whom. Never bodies."""
+
+    what: str
+    at_ms: int
+    row: Row | None = None
+    client: ClientName | None = None
+    request_id: RequestId | None = None
+    revision: int | None = None
+    room_id: RoomId | None = None
+    sender: UserId | None = None
+    event_id: EventId | None = None
+    detail: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Page:
+    """Questions newest first, and the cursor of the next page (None at the end)."""
+
+    questions: tuple[Question, ...]
+    cursor: int | None
+
+
+class Tx(Protocol):
+    """One transaction of the store."""
+
+    # questions
+    def insert(self, question: NewQuestion) -> Question:
+        """Store a new question as `queued`. The key must be new."""
+        ...
+
+    def question(self, row: Row) -> Question | None:
+        """Read one question."""
+        ...
+
+    def current(self, client: ClientName, request_id: RequestId) -> Question | None:
+        """The highest revision of a request, open or closed."""
+        ...
+
+    def next_request_seq(self, client: ClientName, session_id: SessionId) -> int:
+        """One more than the session's highest number so far, 1 for a new session."""
+        ...
+
+    def open_questions(
+        self,
+        *,
+        client: ClientName | None = None,
+        session_id: SessionId | None = None,
+        route: RouteName | None = None,
+        room_id: RoomId | None = None,
+    ) -> tuple[Question, ...]:
+        """Every queued or pending question that fits all that is given, oldest first."""
+        ...
+
+    def closed_questions(self, room_id: RoomId, *, since_ms: int) -> tuple[Question, ...]:
+        """Questions of a room that closed at or after `since_ms`, or whose end it does not show yet.
+
+        Oldest first. "Does not show yet": posted, closed, `shown_closed_ts` None and
+        `expires_at_ms` not before `since_ms`.
+        """
+        ...
+
+    def codes(self, room_id: RoomId, *, since_ms: int) -> frozenset[Code]:
+        """Codes of a room's questions that are open, or were created or closed since `since_ms`.
+
+        Includes those of other accounts' questions that are open or were shown since then.
+        """
+        ...
+
+    def by_code(self, room_id: RoomId, code: Code) -> tuple[Question, ...]:
+        """The room's own questions with this code, newest first."""
+        ...
+
+    def by_event(self, event_id: EventId) -> Question | None:
+        """The question that this event is (not: is about)."""
+        ...
+
+    def page(
+        self,
+        client: ClientName,
+        *,
+        status: Status | None,
+        session_id: SessionId | None,
+        limit: int,
+        before: int | None,
+    ) -> Page:
+        """A client's current revisions, newest first; `before` is an earlier page's cursor."""
+        ...
+
+    def post(self, row: Row, event_id: EventId) -> bool:
+        """Queued → pending. False, and nothing changes, where it is not queued.
+
+        The event id is kept also where the question was closed while being sent.
+        """
+        ...
+
+    def show(self, row: Row, event_id: EventId, shown_ts: int) -> None:
+        """Note that the timeline showed the question: sets event id and `shown_ts`, once."""
+        ...
+
+    def show_closed(self, row: Row, shown_ts: int) -> None:
+        """Note that the timeline showed an edit that closes the question; the first one counts."""
+        ...
+
+    def close(self, row: Row, closing: Closing, *, from_status: frozenset[Status], revision: int, now_ms: int) -> bool:
+        """The compare-and-set that decides: close a question, exactly once.
+
+        One UPDATE that checks row, revision and status. `SELECTED` also needs status
+        `pending` and `expires_at_ms > now_ms`, whatever `from_status` says. True where
+        this call closed it; False, and nothing changes, otherwise.
+        """
+        ...
+
+    def deliver(self, row: Row, at_ms: int) -> bool:
+        """Set `delivered_at_ms` of a closed question; False where it was set before."""
+        ...
+
+    def give_up(self, row: Row) -> None:
+        """Note that the harness had stopped waiting."""
+        ...
+
+    def progress(self, row: Row, progress: Progress) -> None:
+        """Keep the latest progress of a decided question."""
+        ...
+
+    def due(self, now_ms: int) -> tuple[Question, ...]:
+        """Open questions whose deadline is reached (`expires_at_ms <= now_ms`)."""
+        ...
+
+    def next_deadline(self) -> int | None:
+        """The earliest deadline of an open question."""
+        ...
+
+    # outbox
+    def enqueue(self, effect: NewEffect) -> bool:
+        """Add an effect; False, and nothing changes, where that effect exists already."""
+        ...
+
+    def drop_unsent(self, row: Row, effect: str) -> bool:
+        """Drop an effect that no try was made for; True where it was there and is gone."""
+        ...
+
+    def begin(self, room_id: RoomId, now_ms: int) -> Effect | None:
+        """The room's next effect to try, by priority and then age; its attempts are counted up.
+
+        An effect whose `not_before_ms` is in the future is passed over, but nothing of
+        the same question goes before its own `question` effect.
+        """
+        ...
+
+    def fill(self, effect_id: int, content: Mapping[str, Any]) -> None:
+        """Give an effect its content, before its first try."""
+        ...
+
+    def sent(self, effect_id: int, event_id: EventId, at_ms: int) -> None:
+        """The homeserver took it."""
+        ...
+
+    def postpone(self, effect_id: int, not_before_ms: int) -> None:
+        """Try again, not before then."""
+        ...
+
+    def abandon(self, effect_id: int, reason: str) -> None:
+        """It can never be sent, or is no longer wanted."""
+        ...
+
+    def rooms_due(self) -> Mapping[RoomId, int]:
+        """Rooms with unsent effects, and the earliest `not_before_ms` of each."""
+        ...
+
+    def effect_of_txn(self, txn_id: TxnId) -> Effect | None:
+        """The unsent effect with this transaction id (adoption after a crash)."""
+        ...
+
+    def about(self, event_id: EventId) -> tuple[Row, ...] | None:
+        """The question that a sent event of ours is or is about.
+
+        One row for a question, its edits and its notices; an empty tuple for an event of
+        ours about several or none; None for an event that is not ours.
+        """
+        ...
+
+    def last_effect_at(self, room_id: RoomId, effect_prefix: str) -> int | None:
+        """`not_before_ms` of the newest effect of the room whose name begins so, sent or not."""
+        ...
+
+    # what a sync has shown
+    def foreign(self, room_id: RoomId, *, since_ms: int) -> tuple[Foreign, ...]:
+        """Questions of other accounts whose end is not shown, or not before `since_ms`."""
+        ...
+
+    def keep_foreign(self, question: Foreign) -> None:
+        """Remember another account's question; seen again, it changes nothing."""
+        ...
+
+    def close_foreign(self, event_id: EventId, sender: UserId, closed_ts: int) -> None:
+        """That account edited its question; an edit by anyone else changes nothing."""
+        ...
+
+    def seen(self, event_id: EventId) -> bool:
+        """Whether this event was processed before."""
+        ...
+
+    def mark_seen(self, room_id: RoomId, event_id: EventId, at_ms: int) -> None:
+        """Remember a processed event."""
+        ...
+
+    def newest_seen(self, room_id: RoomId) -> EventId | None:
+        """The event of the room that was processed last."""
+        ...
+
+    def position(self, user_id: UserId) -> str | None:
+        """Where the next sync begins; None for a new store or another account."""
+        ...
+
+    def move(self, user_id: UserId, next_batch: str) -> None:
+        """Move the position: the last thing that a sync's transaction does."""
+        ...
+
+    # the rest
+    def audit(self, row: AuditRow) -> None:
+        """Append one line."""
+        ...
+
+    def audited(self, row: Row) -> Iterable[AuditRow]:
+        """The lines about one question, oldest first."""
+        ...
+
+    def prune(self, closed_before_ms: int) -> int:
+        """Forget closed questions (and all that hangs on them) and processed events older than that.
+
+        Open questions, and effects that were not sent, are never touched. Returns how
+        many questions went.
+        """
+        ...
+
+    def savepoint(self, work: Callable[[], T]) -> T:
+        """Run `work`; where it raises, undo what it did and raise on."""
+        ...
+
+
+class Store(Protocol):
+    """The one truth. Whole transactions are handed to it and committed together."""
+
+    async def run(self, work: Callable[[Tx], T]) -> T:
+        """Run `work` in a transaction on the writer thread; return after the commit.
+
+        What `work` raises is raised here, and nothing of it is kept. A full disk or a
+        locked file is `StoreUnavailable`.
+        """
+        ...
+
+
+class Homeserver(Protocol):
+    """What the broker asks of Matrix. Failures are the `MatrixError`s of `errors`."""
+
+    @property
+    def user_id(self) -> UserId:
+        """The bot's own account."""
+        ...
+
+    async def send(self, room_id: RoomId, event_type: str, content: Mapping[str, Any], txn_id: TxnId) -> EventId:
+        """Send one event; the same transaction id is the same event however often it is tried."""
+        ...
+
+    async def join(self, room_id: RoomId) -> None:
+        """Accept an invitation."""
+        ...
+
+    async def room_state(self, room_id: RoomId) -> RoomState:
+        """Who is joined, and whether the room is encrypted or replaced, asked anew."""
+        ...
