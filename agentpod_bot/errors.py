@@ -16,14 +16,68 @@ class AgentpodError(Exception):
 
 
 class Invalid(AgentpodError):
-    """A field of a request cannot be accepted. `loc` is its path, as pydantic writes it."""
+    """A field of a request cannot be accepted. `loc` is its path, as pydantic writes it.
+
+    `more` are the other fields that cannot be, each with its path and the reason.
+    """
 
     code = "invalid"
 
-    def __init__(self, loc: tuple[str | int, ...], msg: str) -> None:
+    def __init__(
+        self, loc: tuple[str | int, ...], msg: str, *, more: tuple[tuple[tuple[str | int, ...], str], ...] = ()
+    ) -> None:
         super().__init__(f"{'.'.join(map(str, loc)) or 'body'}: {msg}")
         self.loc = loc
         self.msg = msg
+        self.more = more
+
+
+class MalformedJson(AgentpodError):
+    """A body is no JSON text, or one that different readers would read differently."""
+
+    code = "malformed_json"
+
+
+class MalformedHttp(AgentpodError):
+    """What came over the connection is no HTTP request that can be read."""
+
+    code = "malformed_http"
+
+
+class BodyTooLarge(AgentpodError):
+    """A body is over the configured limit; it was not read to its end."""
+
+    code = "body_too_large"
+
+
+class BodyTooSlow(AgentpodError):
+    """A body did not come to its end in time."""
+
+    code = "body_too_slow"
+
+
+class UnsupportedMediaType(AgentpodError):
+    """A body is not plain UTF-8 `application/json`."""
+
+    code = "unsupported_media_type"
+
+
+class Unauthorized(AgentpodError):
+    """A call carries no token, or one that is not configured."""
+
+    code = "unauthorized"
+
+
+class HostNotAllowed(AgentpodError):
+    """A call names no host, or one that is not ours: a page of another site may be behind it."""
+
+    code = "host_not_allowed"
+
+
+class OriginNotAllowed(AgentpodError):
+    """A call comes from a page in a browser."""
+
+    code = "origin_not_allowed"
 
 
 class TooLarge(AgentpodError):
@@ -68,6 +122,12 @@ class RequestClosed(Conflict):
     """The request was closed before."""
 
     code = "request_closed"
+
+
+class NotDecided(Conflict):
+    """The call needs a decided request, and this one is not."""
+
+    code = "not_decided"
 
 
 class TooManyPending(AgentpodError):

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from agentpod_bot.core.room import Foreign as Foreign  # noqa: PLC0414, TC001 - part of what a store gives back
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
@@ -100,19 +102,6 @@ class Effect:
     txn_id: TxnId
     not_before_ms: int
     attempts: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Foreign:
-    """A question of another account, as a room shows it."""
-
-    event_id: EventId
-    room_id: RoomId
-    sender: UserId
-    code: Code | None
-    shown_ts: int
-    expires_at_ms: int
-    closed_ts: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -354,6 +343,30 @@ class Tx(Protocol):
 
     def savepoint(self, work: Callable[[], T]) -> T:
         """Run `work`; where it raises, undo what it did and raise on."""
+        ...
+
+
+class Meter(Protocol):
+    """What is counted. Label values come from small closed sets, never from outside text."""
+
+    def asked(self, route: RouteName) -> None:
+        """A new question was stored."""
+        ...
+
+    def closed(self, question: Question) -> None:
+        """A question ended; how, by what form of answer, after how long."""
+        ...
+
+    def answer_refused(self, why: str) -> None:
+        """Somebody's try to answer decided nothing, and was told why."""
+        ...
+
+    def sent(self, kind: str) -> None:
+        """The homeserver took an event of the outbox."""
+        ...
+
+    def send_failed(self, kind: str, why: str) -> None:
+        """A try to send failed; `why` is an error's code."""
         ...
 
 

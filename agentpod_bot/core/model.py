@@ -245,3 +245,20 @@ class Question:
     def is_open(self) -> bool:
         """Whether it can still be answered or closed."""
         return self.status in OPEN
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who calls over HTTP, as the configuration knows the token; nothing of it is claimed."""
+
+    client: ClientName
+    routes: frozenset[RouteName]
+    harnesses: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Submitted:
+    """What became of a request that was handed in: a new question, or the one that it repeats."""
+
+    question: Question
+    created: bool

@@ -118,6 +118,20 @@ class Redacted(Seen):
     target: EventId
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Foreign:
+    """A question of another account, as the room has shown it so far."""
+
+    event_id: EventId
+    room_id: RoomId
+    sender: UserId
+    code: Code | None
+    shown_ts: int
+    expires_at_ms: int
+    closed_ts: int | None
+    """`origin_server_ts` of that account's edit of it."""
+
+
 class Membership(StrEnum):
     """`m.room.member` membership."""
 

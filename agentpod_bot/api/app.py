@@ -1,0 +1,52 @@
+"""The HTTP application: every route and middleware, wired to what it needs."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from typing import TYPE_CHECKING
+
+from aiohttp import web
+
+from agentpod_bot.api import openapi
+from agentpod_bot.api.calls import BROKER, HOSTS, LIMITS, METRICS, READINESS, SCHEMA, STOPPING, TOKENS
+from agentpod_bot.api.gate import admit, answer, label
+from agentpod_bot.api.routes import ROUTES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from agentpod_bot.api.connection import Limits
+    from agentpod_bot.api.ports import Broker, Metrics, Readiness
+    from agentpod_bot.api.tokens import Tokens
+
+_NAME = re.compile(r"\{([a-z_]+)\}")
+
+
+def application(
+    *,
+    broker: Broker,
+    tokens: Tokens,
+    readiness: Readiness,
+    metrics: Metrics,
+    limits: Limits,
+    allowed_hosts: Iterable[str] = (),
+) -> web.Application:
+    """Make the application. `allowed_hosts` are names (without port) beside those of the loopback."""
+    app = web.Application(middlewares=[answer, admit], client_max_size=limits.body_bytes)
+    app[BROKER] = broker
+    app[TOKENS] = tokens
+    app[READINESS] = readiness
+    app[METRICS] = metrics
+    app[LIMITS] = limits
+    app[HOSTS] = frozenset(host.lower() for host in allowed_hosts)
+    app[SCHEMA] = openapi.encoded()
+    app[STOPPING] = asyncio.Event()
+    app.on_response_prepare.append(label)
+    for route in ROUTES:
+        # The library's own pattern for a name would refuse ids that hold a brace.
+        path = _NAME.sub(r"{\1:[^/]+}", route.path)
+        app.router.add_route(route.method, path, route.handler)
+        if not route.needs_token:
+            app.router.add_route("HEAD", path, route.handler)
+    return app

@@ -1,0 +1,68 @@
+"""What the HTTP endpoint needs from the rest: use cases, readiness and metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from contextlib import AbstractAsyncContextManager
+
+    from agentpod_bot.core.ids import RequestId, Row, SessionId
+    from agentpod_bot.core.model import Caller, Claim, PermissionRequest, Progress, Question, Status, Submitted
+    from agentpod_bot.ports import Page
+
+Readiness = Callable[[], Awaitable[tuple[str, ...]]]
+"""Codes of what keeps the daemon from being ready; empty where nothing does."""
+Metrics = Callable[[], tuple[bytes, str]]
+"""Every metric as a body, and that body's content type."""
+
+
+class Broker(Protocol):
+    """The use cases. A caller sees its own requests only: another's look as if they did not exist."""
+
+    async def submit(self, asked: PermissionRequest, caller: Caller) -> Submitted:
+        """Take a request, or find the one that it repeats."""
+        ...
+
+    def waiting(self, row: Row, *, up_to_s: float) -> AbstractAsyncContextManager[Question]:
+        """Wait until a question is closed, at most `up_to_s` seconds; give it as it is then.
+
+        The body answers the call; leaving it without an exception while the question is
+        closed marks it delivered. Entering raises `ShuttingDown` or `TooManyWaits`.
+        """
+        ...
+
+    async def get(self, caller: Caller, request_id: RequestId) -> Question:
+        """The current revision of a request; raises `NotFound`."""
+        ...
+
+    async def page(
+        self, caller: Caller, *, status: Status | None, session_id: SessionId | None, limit: int, cursor: int | None
+    ) -> Page:
+        """The caller's requests, newest first."""
+        ...
+
+    async def cancel(self, caller: Caller, request_id: RequestId) -> Question:
+        """Close a request that nobody needs any more; raises `NotFound`, `RequestClosed`."""
+        ...
+
+    async def answered_elsewhere(self, caller: Caller, request_id: RequestId, claim: Claim) -> Question:
+        """Close a request on the client's word; raises `NotFound`, `RequestClosed`."""
+        ...
+
+    async def progress(self, caller: Caller, request_id: RequestId, progress: Progress) -> Question:
+        """Keep what became of a decided request; raises `NotFound`, `Conflict`."""
+        ...
+
+    async def cancel_session(self, caller: Caller, session_id: SessionId) -> tuple[RequestId, ...]:
+        """Cancel every open request of a session, and no other."""
+        ...
+
+    async def cancel_all(self, caller: Caller) -> tuple[RequestId, ...]:
+        """Cancel every open request of the caller."""
+        ...
+
+    async def question(self, row: Row) -> Question:
+        """One question, for the problem document of an error that names it."""
+        ...

@@ -1,0 +1,182 @@
+"""The listening socket: TCP or Unix, started and stopped without cutting anyone off."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import stat
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, assert_never
+
+import structlog
+from aiohttp import web
+
+from agentpod_bot.api.calls import LIMITS, STOPPING
+from agentpod_bot.api.connection import Connection
+from agentpod_bot.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+    from types import TracebackType
+    from typing import Self
+
+BACKLOG = 128
+OWNER_ONLY = 0o600
+NOT_FOR_OTHERS = 0o177
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Tcp:
+    """Listen on an address; port 0 takes a free one."""
+
+    host: str
+    port: int
+
+
+@dataclass(frozen=True, slots=True)
+class Unix:
+    """Listen on a Unix socket that only its owner can use."""
+
+    path: Path
+
+
+class Server:
+    """Serves one application on one listener.
+
+    To stop without loss: let the broker release its waiting calls first (they are answered
+    503 `shutting_down`), then await `stop()`.
+    """
+
+    def __init__(self, app: web.Application, listen: Tcp | Unix, *, stop_within_s: float = 10.0) -> None:
+        self._app = app
+        self._listen = listen
+        # The library waits twice: for the answers, and again for its tasks.
+        self._runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=stop_within_s / 2)
+        self._listener: asyncio.Server | None = None
+        self._inode: tuple[int, int] | None = None
+
+    @property
+    def port(self) -> int:
+        """The bound TCP port; 0 for a Unix socket and before the start."""
+        match self._listener, self._listen:
+            case asyncio.Server(sockets=[first, *_]), Tcp():
+                return int(first.getsockname()[1])
+            case _:
+                return 0
+
+    async def start(self) -> None:
+        """Begin to listen. Raises `ConfigurationError` where the address or socket cannot be had."""
+        await self._runner.setup()
+        try:
+            match self._listen:
+                case Tcp(host, port):
+                    self._listener = await self._listen_on_address(host, port)
+                case Unix(path):
+                    self._listener = await self._listen_on_socket(path)
+                case _:
+                    assert_never(self._listen)
+        except BaseException:
+            await self._runner.cleanup()
+            raise
+        log.info("http_listening", listen=str(self._listen), port=self.port)
+
+    async def stop(self) -> None:
+        """Stop listening, let every call that is being answered come to its end, then close.
+
+        Connections that wait for a next request are closed at once; what still runs at the
+        deadline is cut. May be called twice, and without a start.
+        """
+        self._app[STOPPING].set()
+        listener, self._listener = self._listener, None
+        if listener is None:
+            return
+        listener.close()
+        self._remove_socket()
+        await self._runner.cleanup()
+        await asyncio.sleep(0)  # the closed connections' tasks end in the loop's next turn
+
+    async def __aenter__(self) -> Self:
+        """Start."""
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Stop."""
+        await self.stop()
+
+    async def _listen_on_address(self, host: str, port: int) -> asyncio.Server:
+        try:
+            return await asyncio.get_running_loop().create_server(self._connection, host, port, backlog=BACKLOG)
+        except OSError as fault:
+            raise ConfigurationError(f"http.listen: cannot listen on {host} port {port}: {fault.strerror}") from fault
+
+    async def _listen_on_socket(self, path: Path) -> asyncio.Server:
+        listening, self._inode = _bound(path)
+        return await asyncio.get_running_loop().create_unix_server(self._connection, sock=listening, backlog=BACKLOG)
+
+    def _connection(self) -> Connection:
+        manager = self._runner.server
+        if manager is None:  # accepted in the same turn of the loop in which the server was stopped
+            raise ConnectionAbortedError("the server is stopped")
+        return Connection(manager, loop=asyncio.get_running_loop(), limits=self._app[LIMITS])
+
+    def _remove_socket(self) -> None:
+        """Remove our socket file, unless another stands in its place by now."""
+        if not isinstance(self._listen, Unix):
+            return
+        try:
+            ours = _identity(self._listen.path) == self._inode
+        except FileNotFoundError:
+            return
+        if ours:
+            self._listen.path.unlink(missing_ok=True)
+
+
+def _bound(path: Path) -> tuple[socket.socket, tuple[int, int]]:
+    """Bind a Unix socket of mode 0600; return it and the identity of its file. Raises `ConfigurationError`."""
+    _make_way(path)
+    bound = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    # The mode must be right before anyone can connect, so the umask makes it and not a later chmod.
+    umask = os.umask(NOT_FOR_OTHERS)
+    try:
+        bound.settimeout(0)
+        bound.bind(str(path))
+    except OSError as fault:
+        bound.close()
+        raise ConfigurationError(f"http.socket: cannot listen on {path}: {fault.strerror or fault}") from fault
+    finally:
+        os.umask(umask)
+    path.chmod(OWNER_ONLY)
+    return bound, _identity(path)
+
+
+def _identity(path: Path) -> tuple[int, int]:
+    status = path.lstat()
+    return status.st_dev, status.st_ino
+
+
+def _make_way(path: Path) -> None:
+    """Remove a socket file that a process left behind; one on which somebody listens is refused."""
+    try:
+        mode = path.lstat().st_mode
+    except FileNotFoundError:
+        return
+    except OSError as fault:
+        raise ConfigurationError(f"http.socket: cannot look at {path}: {fault.strerror}") from fault
+    if not stat.S_ISSOCK(mode):
+        raise ConfigurationError(f"http.socket: {path} exists and is no socket")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.settimeout(0)
+        try:
+            probe.connect(str(path))
+        except ConnectionRefusedError:
+            path.unlink(missing_ok=True)
+            return
+        except OSError as fault:  # a full backlog, or not our file: either way somebody's
+            raise ConfigurationError(f"http.socket: {path} is in use: {fault.strerror}") from fault
+    raise ConfigurationError(f"http.socket: another process listens on {path}")

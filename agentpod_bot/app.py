@@ -1,0 +1,311 @@
+"""The composition root: builds every object once, starts and stops them in order, hears signals."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import signal
+import sys
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import structlog
+
+from agentpod_bot.api.app import application
+from agentpod_bot.api.connection import Limits as ConnectionLimits
+from agentpod_bot.api.server import Server, Tcp, Unix
+from agentpod_bot.api.tokens import Tokens
+from agentpod_bot.broker.assembly import assemble
+from agentpod_bot.config.load import load
+from agentpod_bot.config.reload import reloadable
+from agentpod_bot.core.ids import ClientName, RoomId, RouteName, UserId
+from agentpod_bot.core.model import Caller
+from agentpod_bot.core.policy import Limits, Policy, Reactions, Route
+from agentpod_bot.errors import (
+    CannotStart,
+    ConfigurationError,
+    CredentialsRefused,
+    MatrixError,
+    Refused,
+    StoreUnavailable,
+    TokenRefused,
+)
+from agentpod_bot.log import configure
+from agentpod_bot.matrix.client import MatrixClient
+from agentpod_bot.matrix.invites import pending_invites
+from agentpod_bot.matrix.sync import SyncLoop
+from agentpod_bot.metrics import CONTENT_TYPE, Metrics
+from agentpod_bot.store.database import open_store
+from agentpod_bot.system import SystemChance, SystemClock
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from agentpod_bot.config.load import Loaded
+    from agentpod_bot.config.model import Settings
+    from agentpod_bot.core.room import Invite
+    from agentpod_bot.ports import Store, Tx
+
+log = structlog.get_logger(__name__)
+
+STALE_S = 60.0
+"""Older than this, the last good sync no longer says that Matrix is there."""
+PROBE_S = 5.0
+FIRST_RETRY_S = 1.0
+LONGEST_RETRY_S = 30.0
+TROUBLES = {
+    "never_synced": "Matrix was not reached yet",
+    "token_refused": "the homeserver refuses the bot's access token",
+    "sync_stale": f"the homeserver was not heard from for over {STALE_S:g} s",
+}
+
+
+async def run(loaded: Loaded) -> int:
+    """Run the daemon until SIGTERM or SIGINT; returns its exit code. Raises `CannotStart`."""
+    store = await asyncio.to_thread(open_store, loaded.settings.store.path)
+    try:
+        async with AsyncExitStack() as stack:
+            daemon = Daemon(loaded, store)
+            stack.push_async_callback(daemon.client.close)
+            await daemon.serve()
+    except* CannotStart as group:
+        raise _first(group) from None
+    finally:
+        await store.close()
+    return 0
+
+
+class Daemon:
+    """Every part of the running process, built once."""
+
+    def __init__(self, loaded: Loaded, store: Store) -> None:
+        settings = loaded.settings
+        self._loaded = loaded
+        self._store = store
+        self._clock = SystemClock()
+        self._metrics = Metrics()
+        self.client = MatrixClient(
+            settings.homeserver.url,
+            settings.homeserver.user_id,
+            settings.homeserver.access_token.get_secret_value(),
+            device_id=settings.homeserver.device_id,
+        )
+        self._parts = assemble(
+            store,
+            self.client,
+            policy_of(settings, {}),
+            clock=self._clock,
+            chance=SystemChance(),
+            meter=self._metrics,
+        )
+        self._world = self._parts.world
+        self._world.trouble = self._trouble
+        self._rooms = self._parts.rooms
+        self._waiters = self._parts.waiters
+        self._sync = SyncLoop(self.client, self._parts.inbox, self._clock, jitter=secrets.SystemRandom().random)
+        self._tokens = Tokens(tokens_of(settings))
+        self._server = Server(
+            application(
+                broker=self._parts.broker,
+                tokens=self._tokens,
+                readiness=self._readiness,
+                metrics=lambda: (self._metrics.render(), CONTENT_TYPE),
+                limits=ConnectionLimits(body_bytes=settings.http.body_limit),
+                allowed_hosts=settings.http.allowed_hosts,
+            ),
+            _listen(settings),
+        )
+        self._watch()
+
+    async def serve(self) -> None:
+        """Start in order, run until a signal says to stop, stop in order."""
+        stop = asyncio.Event()
+        hangup = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, stop.set)
+        loop.add_signal_handler(signal.SIGHUP, hangup.set)
+        async with self._server, asyncio.TaskGroup() as tasks:
+            running = [
+                tasks.create_task(self._matrix(), name="matrix"),
+                tasks.create_task(self._parts.deadlines.run(), name="deadlines"),
+                tasks.create_task(self._reloads(hangup), name="reloads"),
+            ]
+            await stop.wait()
+            log.info("stopping", open_waits=self._waiters.open_waits())
+            self._waiters.stop()
+            await self._server.stop()
+            for task in running:
+                task.cancel()
+
+    async def _matrix(self) -> None:
+        """Reach the homeserver, catch up with the rooms, and only then begin to speak there."""
+        await self._reach()
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._rooms.run(), name="rooms")
+            tasks.create_task(self._sync.run(), name="sync")
+            await self._sync.first_sync_done.wait()
+            log.info("ready", rooms=len(self._world.policy.rooms()))
+            tasks.create_task(self._parts.outbox.run(), name="outbox")
+
+    async def _reach(self) -> None:
+        """Wait for the homeserver; make sure that the token is the bot's and that every alias means a room."""
+        wait_s = FIRST_RETRY_S
+        while True:
+            try:
+                await self._check_account()
+                self._world.policy = await self._resolved(self._loaded.settings)
+                await self._rooms.settle()
+                if any((room := self._world.room(r)) and not room.bot_joined for r in self._world.policy.rooms()):
+                    self._follow(await pending_invites(self.client))
+            except TokenRefused as error:
+                raise CredentialsRefused(f"homeserver.access_token: {error}") from error
+            except MatrixError as error:
+                log.warning("homeserver_unreachable", error=error.code, reason=str(error), wait_s=wait_s)
+                await self._clock.sleep(wait_s)
+                wait_s = min(LONGEST_RETRY_S, wait_s * 2)
+            else:
+                return
+
+    def _follow(self, invites: Iterable[Invite]) -> None:
+        self._rooms.follow(i for i in invites if self._world.policy.may_invite(i.sender, i.room_id))
+
+    async def _check_account(self) -> None:
+        user_id, device_id = await self.client.whoami()
+        expected = self._loaded.settings.homeserver
+        if user_id != expected.user_id:
+            raise ConfigurationError(f"homeserver.user_id: the access token is that of {user_id}")
+        if expected.device_id is not None and device_id != expected.device_id:
+            raise ConfigurationError(f"homeserver.device_id: the access token is that of device {device_id}")
+
+    async def _resolved(self, settings: Settings) -> Policy:
+        """The policy with every alias resolved. Raises `ConfigurationError` for one that means no room."""
+        aliases: dict[str, RoomId] = {}
+        for name, route in settings.routes.items():
+            if route.room.startswith("#") and route.room not in aliases:
+                try:
+                    aliases[route.room] = await self.client.resolve_alias(route.room)
+                except Refused as error:
+                    raise ConfigurationError(f"routes.{name}.room: the alias means no room ({error})") from error
+        return policy_of(settings, aliases)
+
+    async def _reloads(self, hangup: asyncio.Event) -> None:
+        while True:
+            await hangup.wait()
+            hangup.clear()
+            try:
+                await self._reload()
+            except ConfigurationError as error:
+                log.error("configuration_refused", problems=error.problems)  # noqa: TRY400 - says all there is
+            except MatrixError as error:
+                log.error("configuration_refused", problems=[f"an alias could not be resolved: {error}"])  # noqa: TRY400
+
+    async def _reload(self) -> None:
+        """Take over routes, approvers, tokens and limits of the file as it is now, all of them or none."""
+        loaded = await asyncio.to_thread(load, self._loaded.path, os.environ)
+        settings = reloadable(self._loaded.settings, loaded.settings)
+        policy = await self._resolved(settings)
+        self._tokens.replace(tokens_of(settings))
+        self._world.policy = policy
+        self._loaded = replace(loaded, settings=settings)
+        configure(settings.log.level, settings.log.format, sys.stderr)
+        self._follow(await pending_invites(self.client))
+        log.info("configuration_reloaded", routes=len(settings.routes), clients=len(settings.clients))
+
+    def _trouble_code(self) -> str | None:
+        if self._sync.token_refused:
+            return "token_refused"
+        last = self._sync.last_good_sync
+        if last is None:
+            return "never_synced"
+        return "sync_stale" if self._clock.monotonic() - last > STALE_S else None
+
+    def _trouble(self) -> str | None:
+        code = self._trouble_code()
+        return None if code is None else TROUBLES[code]
+
+    async def _readiness(self) -> tuple[str, ...]:
+        """Codes of what is wrong: the store must take a write, and Matrix must have been heard from."""
+        own = self._world.own
+
+        def write(tx: Tx) -> None:
+            position = tx.position(own)
+            if position is not None:
+                tx.move(own, position)
+
+        problems = []
+        try:
+            async with asyncio.timeout(PROBE_S):
+                await self._store.run(write)
+        except (StoreUnavailable, TimeoutError):
+            problems.append("store_unavailable")
+        if (trouble := self._trouble_code()) is not None:
+            problems.append(trouble)
+        return tuple(problems)
+
+    def _watch(self) -> None:
+        self._metrics.watch("agentpod_waiting_calls", "Calls that wait for an answer.", self._waiters.open_waits)
+        self._metrics.watch(
+            "agentpod_matrix_ready",
+            "1 while questions can be asked: synced within the last minute, token good.",
+            lambda: float(self._trouble_code() is None),
+        )
+
+
+def policy_of(settings: Settings, aliases: dict[str, RoomId]) -> Policy:
+    """The deciding part of the settings. An alias that is not resolved yet stands for itself, and is no room."""
+    return Policy(
+        own=settings.homeserver.user_id,
+        agents=frozenset(settings.homeserver.agents),
+        routes={
+            RouteName(name): Route(
+                name=RouteName(name),
+                room_id=aliases.get(route.room, RoomId(route.room)),
+                approvers=frozenset(UserId(user_id) for user_id in route.approvers),
+                harnesses=frozenset(route.harnesses),
+                reactions=Reactions(route.reactions),
+                max_pending=route.max_pending,
+            )
+            for name, route in settings.routes.items()
+        },
+        limits=Limits(
+            ttl_ms=settings.requests.time_to_live_ms,
+            max_ttl_ms=settings.requests.max_time_to_live_ms,
+            retention_ms=settings.requests.retention_ms,
+            max_pending_per_session=settings.requests.max_pending_per_session,
+            max_pending_per_token=settings.requests.max_pending_per_token,
+            max_waits_per_token=settings.http.max_waits_per_token,
+        ),
+    )
+
+
+def tokens_of(settings: Settings) -> list[tuple[str, Caller]]:
+    """Every client's token, and what it may do."""
+    return [
+        (
+            client.token.get_secret_value(),
+            Caller(
+                client=ClientName(name),
+                routes=frozenset(RouteName(route) for route in client.routes),
+                harnesses=frozenset(client.harnesses),
+            ),
+        )
+        for name, client in settings.clients.items()
+    ]
+
+
+def _listen(settings: Settings) -> Tcp | Unix:
+    http = settings.http
+    if http.socket is not None:
+        return Unix(http.socket)
+    if http.listen is None:
+        raise ConfigurationError("http: neither listen nor socket is given")
+    return Tcp(http.listen.host, http.listen.port)
+
+
+def _first(group: BaseExceptionGroup[CannotStart]) -> CannotStart:
+    """The first failure of a group, however deep."""
+    first = group.exceptions[0]
+    return _first(first) if isinstance(first, BaseExceptionGroup) else first

@@ -1,0 +1,55 @@
+"""Puts the broker's parts together, the same way in the daemon and in its tests."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from agentpod_bot.broker.broker import Broker
+from agentpod_bot.broker.change import Means
+from agentpod_bot.broker.deadlines import Deadlines
+from agentpod_bot.broker.finish import Bell, Finish
+from agentpod_bot.broker.inbox import Inbox
+from agentpod_bot.broker.outbox import Outbox
+from agentpod_bot.broker.rooms import Rooms
+from agentpod_bot.broker.waiters import Waiters
+from agentpod_bot.broker.world import World
+
+if TYPE_CHECKING:
+    from agentpod_bot.core.policy import Policy
+    from agentpod_bot.ports import Chance, Clock, Homeserver, Meter, Store
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """Everything between HTTP and Matrix, built once. `outbox`, `rooms` and `deadlines` have to be run."""
+
+    world: World
+    waiters: Waiters
+    broker: Broker
+    inbox: Inbox
+    outbox: Outbox
+    rooms: Rooms
+    deadlines: Deadlines
+
+
+def assemble(
+    store: Store, homeserver: Homeserver, policy: Policy, *, clock: Clock, chance: Chance, meter: Meter
+) -> Parts:
+    """Build the parts around one store and one account."""
+    world = World(policy, homeserver)
+    means = Means(world, clock, chance)
+    waiters = Waiters()
+    bell = Bell()
+    finish = Finish(waiters, bell, meter)
+    rooms = Rooms(world, homeserver)
+    deadlines = Deadlines(store, means, finish)
+    return Parts(
+        world=world,
+        waiters=waiters,
+        broker=Broker(store, means, waiters=waiters, finish=finish, deadlines=deadlines, meter=meter),
+        inbox=Inbox(store, means, finish, rooms),
+        outbox=Outbox(store, homeserver, means, waiters=waiters, finish=finish, bell=bell, meter=meter),
+        rooms=rooms,
+        deadlines=deadlines,
+    )

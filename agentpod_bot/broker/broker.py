@@ -1,0 +1,203 @@
+"""The use cases of the HTTP side: ask, wait, read, cancel. A person's answers come in by `inbox`."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+import structlog
+
+from agentpod_bot.broker.change import After, Means, audit, change, edit_again
+from agentpod_bot.broker.submit import submit
+from agentpod_bot.core.lifecycle import AnsweredElsewhere, Cancelled
+from agentpod_bot.core.model import Outcome, Status
+from agentpod_bot.errors import Forbidden, Invalid, NotDecided, NotFound, RequestClosed, ShuttingDown
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from agentpod_bot.broker.deadlines import Deadlines
+    from agentpod_bot.broker.finish import Finish
+    from agentpod_bot.broker.waiters import Waiters
+    from agentpod_bot.core.ids import ClientName, RequestId, Row, SessionId
+    from agentpod_bot.core.lifecycle import Event
+    from agentpod_bot.core.model import Caller, Claim, PermissionRequest, Progress, Question, Submitted
+    from agentpod_bot.core.policy import Route
+    from agentpod_bot.ports import Meter, Page, Store, Tx
+
+log = structlog.get_logger(__name__)
+
+
+class Broker:
+    """Everything that a client may do. It reads and writes only its own requests."""
+
+    def __init__(
+        self, store: Store, means: Means, *, waiters: Waiters, finish: Finish, deadlines: Deadlines, meter: Meter
+    ) -> None:
+        self._store = store
+        self._means = means
+        self._waiters = waiters
+        self._finish = finish
+        self._deadlines = deadlines
+        self._meter = meter
+
+    async def submit(self, asked: PermissionRequest, caller: Caller, *, harness: str = "native") -> Submitted:
+        """Store one request and have it asked, or join the one that it repeats.
+
+        Raises `Invalid`, `Forbidden`, `TooLarge`, `RequestIdReused`, `RequestClosed`,
+        `TooManyPending`, `Unavailable` and its kinds; nothing is stored then.
+        """
+        if self._waiters.stopping:
+            raise ShuttingDown(None)
+        route = self._route(asked, caller, harness)
+
+        def work(tx: Tx) -> tuple[Submitted, After]:
+            after = After()
+            return submit(tx, asked, caller.client, route, after=after, means=self._means), after
+
+        submitted, after = await self._store.run(work)
+        self._finish(after)
+        if submitted.created:
+            question = submitted.question
+            self._deadlines.notice(question.asked.expires_at_ms)
+            self._meter.asked(route.name)
+            log.info(
+                "permission_request_queued",
+                request_id=question.key.request_id,
+                client=question.key.client,
+                route=route.name,
+                revision=question.key.revision,
+            )
+        return submitted
+
+    @asynccontextmanager
+    async def waiting(self, row: Row, *, up_to_s: float) -> AsyncIterator[Question]:
+        """Enter when the question is closed, or `up_to_s` seconds passed, with the question as it is then.
+
+        The body hands it to the client; leaving without an exception marks a closed one
+        as delivered. Raises `ShuttingDown` and `TooManyWaits` on entering.
+        """
+        question = await self.question(row)
+        if not question.is_open or up_to_s <= 0:
+            yield question
+            await self._deliver(question)
+            return
+        limit = self._means.world.policy.limits.max_waits_per_token
+        with self._waiters.place(row, question.key.client, limit=limit) as released:
+            question = await self.question(row)  # it may have closed before the place was taken
+            if question.is_open:
+                done, _ = await asyncio.wait({released}, timeout=up_to_s)
+                question = released.result() if done else await self.question(row)
+            yield question
+            await self._deliver(question)
+
+    async def question(self, row: Row) -> Question:
+        """Read one question by its row. Raises `NotFound`."""
+        question = await self._store.run(lambda tx: tx.question(row))
+        if question is None:
+            raise NotFound("no such request")
+        return question
+
+    async def get(self, caller: Caller, request_id: RequestId) -> Question:
+        """Read the current revision of the caller's request. Raises `NotFound`."""
+        return await self._store.run(lambda tx: _current(tx, caller.client, request_id))
+
+    async def page(
+        self, caller: Caller, *, status: Status | None, session_id: SessionId | None, limit: int, cursor: int | None
+    ) -> Page:
+        """List the caller's requests, newest first."""
+        return await self._store.run(
+            lambda tx: tx.page(caller.client, status=status, session_id=session_id, limit=limit, before=cursor)
+        )
+
+    async def cancel(self, caller: Caller, request_id: RequestId) -> Question:
+        """Close a request that the client no longer needs. Raises `NotFound`, `RequestClosed`."""
+        return await self._close(caller, request_id, Cancelled("the client cancelled it"))
+
+    async def answered_elsewhere(self, caller: Caller, request_id: RequestId, claim: Claim) -> Question:
+        """Close a request as the client's claim, which is no decision. Raises `NotFound`, `RequestClosed`."""
+        return await self._close(caller, request_id, AnsweredElsewhere(claim))
+
+    async def progress(self, caller: Caller, request_id: RequestId, progress: Progress) -> Question:
+        """Show what became of a decided request. Raises `NotFound`, `NotDecided`."""
+
+        def work(tx: Tx) -> tuple[Question, After]:
+            after = After()
+            question = _current(tx, caller.client, request_id)
+            if question.status is not Status.DECIDED:
+                raise NotDecided(question.row, f"the request is {question.status.value}, not decided")
+            tx.progress(question.row, progress)
+            edit_again(tx, question, after, self._means)
+            return _current(tx, caller.client, request_id), after
+
+        question, after = await self._store.run(work)
+        self._finish(after)
+        return question
+
+    async def cancel_session(self, caller: Caller, session_id: SessionId) -> tuple[RequestId, ...]:
+        """Cancel every open request of one session; returns their ids."""
+        return await self._cancel_all(caller, session_id, Cancelled("the session was cancelled"))
+
+    async def cancel_all(self, caller: Caller) -> tuple[RequestId, ...]:
+        """Cancel every open request of the client; returns their ids."""
+        return await self._cancel_all(caller, None, Cancelled("the client is shutting down"))
+
+    def _route(self, asked: PermissionRequest, caller: Caller, harness: str) -> Route:
+        name = asked.route
+        if name is None:
+            if len(caller.routes) != 1:
+                raise Invalid(("route",), f"name one of this token's routes: {', '.join(sorted(caller.routes))}")
+            (name,) = caller.routes
+        route = self._means.world.policy.routes.get(name)
+        if name not in caller.routes or route is None:
+            raise Forbidden("this token may not use that route")
+        if harness not in caller.harnesses or harness not in route.harnesses:
+            raise Forbidden(f"this token may not ask in the form of {harness} on route {name}")
+        return route
+
+    async def _close(self, caller: Caller, request_id: RequestId, event: Event) -> Question:
+        def work(tx: Tx) -> tuple[Question, After]:
+            after = After()
+            question = _current(tx, caller.client, request_id)
+            closed = change(tx, question, event, after, self._means)
+            if closed is None:
+                raise RequestClosed(question.row, f"the request is {question.status.value} already")
+            return closed, after
+
+        closed, after = await self._store.run(work)
+        self._finish(after)
+        return closed
+
+    async def _cancel_all(self, caller: Caller, session_id: SessionId | None, event: Event) -> tuple[RequestId, ...]:
+        def work(tx: Tx) -> After:
+            after = After()
+            for question in tx.open_questions(client=caller.client, session_id=session_id):
+                change(tx, question, event, after, self._means)
+            return after
+
+        after = await self._store.run(work)
+        self._finish(after)
+        return tuple(question.key.request_id for question in after.closed)
+
+    async def _deliver(self, question: Question) -> None:
+        if question.is_open or question.delivered_at_ms is not None:
+            return
+
+        def work(tx: Tx) -> After:
+            after = After()
+            now_ms = self._means.clock.now_ms()
+            if tx.deliver(question.row, now_ms):
+                audit(tx, question, "delivered", now_ms)
+                if question.closing is not None and question.closing.outcome is Outcome.SELECTED:
+                    edit_again(tx, question, after, self._means)
+            return after
+
+        self._finish(await self._store.run(work))
+
+
+def _current(tx: Tx, client: ClientName, request_id: RequestId) -> Question:
+    question = tx.current(client, request_id)
+    if question is None:
+        raise NotFound("no such request")
+    return question

@@ -1,0 +1,331 @@
+"""What a sync response does: every event of it judged in order, in one transaction.
+
+Decisions, processed events, what is to be said, and last the sync position are committed
+together; a response is handled whole or will be handled again.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, assert_never
+
+import structlog
+
+from agentpod_bot.broker.change import After, Means, change
+from agentpod_bot.broker.said_back import SaidBack
+from agentpod_bot.core.ids import Code, TxnId
+from agentpod_bot.core.judge import (
+    LATE_MS,
+    Accept,
+    AskWhich,
+    Hint,
+    Ignore,
+    Late,
+    ListOpen,
+    Named,
+    NamesNothing,
+    NamesOther,
+    NamesQuestion,
+    NotApprover,
+    Refuse,
+    Scene,
+    judge_reacted,
+    judge_said,
+    judge_structured,
+)
+from agentpod_bot.core.lifecycle import Answered, Lapsed, Posted, Undelivered
+from agentpod_bot.core.room import (
+    EncryptionOn,
+    Foreign,
+    ForeignEdit,
+    ForeignQuestion,
+    Membered,
+    OwnEdit,
+    OwnOther,
+    OwnQuestion,
+    Reacted,
+    Redacted,
+    Replaced,
+    RoomState,
+    Said,
+    Structured,
+    Undecryptable,
+    Unheeded,
+)
+from agentpod_bot.errors import MatrixError, Unavailable
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from agentpod_bot.broker.finish import Finish
+    from agentpod_bot.broker.rooms import Rooms
+    from agentpod_bot.core.ids import EventId, RoomId
+    from agentpod_bot.core.judge import Verdict
+    from agentpod_bot.core.model import Question
+    from agentpod_bot.core.room import Batch, RoomEvent
+    from agentpod_bot.ports import Store, Tx
+
+log = structlog.get_logger(__name__)
+
+DAY_MS = 86_400_000
+TRIES = 3
+"""An event that breaks us so often is set aside, with a line in the audit; it decides nothing."""
+CODE_TOKENS = 12
+"""So many words of a message, from either end, are looked up as codes of closed questions."""
+_CODE = re.compile(r"(?=.*[0-9])(?=.*[a-z])[0-9a-z]{2,4}", re.ASCII | re.IGNORECASE)
+
+Answer = Said | Structured | Reacted
+
+
+class Inbox:
+    """Handles sync responses for `matrix.sync`; the only door through which an answer comes."""
+
+    def __init__(self, store: Store, means: Means, finish: Finish, rooms: Rooms) -> None:
+        self._store = store
+        self._means = means
+        self._finish = finish
+        self._joining = rooms
+        self._breaks: dict[EventId, int] = {}
+
+    def rooms(self) -> frozenset[RoomId]:
+        """The rooms whose events are judged: those of the configuration in force."""
+        return self._means.world.policy.rooms()
+
+    async def position(self) -> str | None:
+        """Where the next sync begins."""
+        return await self._store.run(lambda tx: tx.position(self._means.world.own))
+
+    async def newest_seen(self, room_id: RoomId) -> EventId | None:
+        """The last processed event of a room: where paging back over a gap may end."""
+        return await self._store.run(lambda tx: tx.newest_seen(room_id))
+
+    async def oldest_open_ts(self, room_id: RoomId) -> int | None:
+        """When the oldest open question of a room was asked: no answer to any is older."""
+        open_now = await self._store.run(lambda tx: tx.open_questions(room_id=room_id))
+        return min((question.asked.created_at_ms for question in open_now), default=None)
+
+    async def handle(self, batch: Batch) -> None:
+        """Handle one response. Raises `Unavailable` where it has to be handled again later."""
+        world = self._means.world
+        for part in batch.rooms:
+            if part.room_id in world.policy.rooms() and not world.known(part.room_id):
+                try:
+                    await world.refresh(part.room_id)
+                except MatrixError as error:
+                    raise Unavailable(f"the state of a room could not be read: {error}") from error
+        rooms = world.after(batch)
+
+        def work(tx: Tx) -> After:
+            after = After()
+            for part in batch.rooms:
+                if part.room_id in rooms:
+                    for event in part.timeline:
+                        self._process(tx, event, rooms[part.room_id], after)
+            tx.move(world.own, batch.next_batch)
+            return after
+
+        after = await self._store.run(work)
+        entered = world.adopt(rooms)
+        self._breaks.clear()
+        self._finish(after)
+        for room_id in entered:
+            world.forget(room_id)  # who else is there was not in this response
+        self._joining.follow(i for i in batch.invites if world.policy.may_invite(i.sender, i.room_id))
+
+    def _process(self, tx: Tx, event: RoomEvent, room: RoomState, after: After) -> None:
+        """Handle one event in a savepoint, once. One that keeps breaking us is set aside and decides nothing."""
+        if tx.seen(event.event_id):
+            return
+        now_ms = self._means.clock.now_ms()
+        mine = After()
+        try:
+            tx.savepoint(lambda: self._apply(tx, event, room, mine))
+        except Unavailable:
+            raise
+        except Exception as error:
+            self._breaks[event.event_id] = self._breaks.get(event.event_id, 0) + 1
+            log.exception("event_failed", event_id=event.event_id, tries=self._breaks[event.event_id])
+            if self._breaks[event.event_id] < TRIES:
+                raise Unavailable(f"an event could not be handled: {type(error).__name__}", retry_after_s=1) from error
+            SaidBack(tx, self._means, room, after).set_aside(event)
+        else:
+            after.add(mine)
+        tx.mark_seen(room.room_id, event.event_id, now_ms)
+
+    def _apply(self, tx: Tx, event: RoomEvent, room: RoomState, after: After) -> None:
+        match event:
+            case Said():
+                scene = self._scene(tx, event, room, names=event.names.named, codes_of=event.body)
+                self._follow(tx, event, judge_said(event, scene), scene, after)
+            case Structured():
+                scene = self._scene(tx, event, room, names=event.names.named, back_ms=DAY_MS)
+                self._follow(tx, event, judge_structured(event, scene), scene, after)
+            case Reacted():
+                question = _in_room(tx, event.target, room)
+                if question is not None:
+                    scene = self._scene(tx, event, room, names=event.target)
+                    self._follow(tx, event, judge_reacted(event, scene), scene, after)
+            case OwnQuestion():
+                self._shown(tx, event, room, after)
+            case OwnEdit(target=target):
+                question = _in_room(tx, target, room)
+                if question is None:
+                    tx.close_foreign(target, event.sender, event.ts)
+                elif event.closes:
+                    tx.show_closed(question.row, event.ts)
+            case ForeignQuestion():
+                self._keep_foreign(tx, event, room, event.code, event.expires_at_ms)
+            case ForeignEdit(target=target):
+                tx.close_foreign(target, event.sender, event.ts)
+            case Redacted(target=target):
+                question = _in_room(tx, target, room)
+                if question is not None:
+                    tx.show_closed(question.row, event.ts)
+                    change(tx, question, Undelivered("redacted"), after, self._means)
+            case Undecryptable():
+                self._unreadable(tx, event, room, after)
+            case OwnOther() | Membered() | EncryptionOn() | Replaced() | Unheeded():
+                pass  # membership and room state are taken from the batch as a whole
+            case _:
+                assert_never(event)
+
+    def _shown(self, tx: Tx, event: OwnQuestion, room: RoomState, after: After) -> None:
+        """Our own question in the timeline: what comes after it can be an answer to it.
+
+        It may come before the homeserver's reply to the send, or instead of it.
+        """
+        question = self._own(tx, event, room)
+        if question is None:
+            # Posted by a store that is no longer here: people still see it open, for we know not how long.
+            longest = event.ts + self._means.world.policy.limits.max_ttl_ms
+            self._keep_foreign(tx, event, room, event.code, longest)
+            return
+        effect = None if event.txn_id is None else tx.effect_of_txn(TxnId(event.txn_id))
+        if effect is not None and effect.row == question.row:
+            tx.sent(effect.effect_id, event.event_id, self._means.clock.now_ms())
+        if change(tx, question, Posted(event.event_id), after, self._means) is None:
+            tx.post(question.row, event.event_id)  # keeps the event id of one that was closed while being sent
+        tx.show(question.row, event.event_id, event.ts)
+
+    def _own(self, tx: Tx, event: OwnQuestion, room: RoomState) -> Question | None:
+        stored = _in_room(tx, event.event_id, room)
+        if stored is not None:
+            return stored
+        candidates = tx.open_questions(room_id=room.room_id)
+        if event.code is not None:
+            candidates += tx.by_code(room.room_id, event.code)
+        for question in candidates:  # the digest is salted: no other question has it
+            if question.asked.digest == event.digest and question.key.revision == event.revision:
+                return question
+        return None
+
+    @staticmethod
+    def _keep_foreign(
+        tx: Tx, event: ForeignQuestion | OwnQuestion, room: RoomState, code: Code | None, expires_at_ms: int
+    ) -> None:
+        tx.keep_foreign(
+            Foreign(
+                event_id=event.event_id,
+                room_id=room.room_id,
+                sender=event.sender,
+                code=code,
+                shown_ts=event.ts,
+                expires_at_ms=expires_at_ms,
+                closed_ts=None,
+            )
+        )
+
+    def _scene(
+        self,
+        tx: Tx,
+        event: Answer | Undecryptable,
+        room: RoomState,
+        *,
+        names: EventId | None,
+        codes_of: str = "",
+        back_ms: int = LATE_MS,
+    ) -> Scene:
+        now_ms = self._means.clock.now_ms()
+        since_ms = min(now_ms, event.ts) - back_ms
+        return Scene(
+            policy=self._means.world.policy,
+            room=room,
+            open=tx.open_questions(room_id=room.room_id),
+            recent=tx.closed_questions(room.room_id, since_ms=since_ms),
+            foreign=tx.foreign(room.room_id, since_ms=since_ms),
+            named=_named(tx, names, room),
+            spent=_spent(tx, room, codes_of, now_ms - DAY_MS),
+        )
+
+    def _follow(self, tx: Tx, event: Answer, verdict: Verdict, scene: Scene, after: After) -> None:
+        """Do what a verdict says. Only `Accept` can close a question, and only if the store agrees."""
+        back = SaidBack(tx, self._means, scene.room, after)
+        match verdict:
+            case Accept(question=question, selected=selected):
+                answered = Answered(selected, event.sender, event.event_id, event.ts)
+                if change(tx, question, answered, after, self._means) is None:
+                    change(tx, question, Lapsed(), after, self._means)
+                    back.late(event, tx.question(question.row) or question)
+            case Late(question=question):
+                back.late(event, question)
+            case AskWhich():
+                back.which(event, scene.open)
+            case Hint(question=question):
+                back.hint(event, question)
+            case NotApprover(question=question):
+                back.not_approver(event, question)
+            case Refuse(question=question, why=why):
+                back.refuse(event, question, why)
+            case ListOpen():
+                back.list_open(event, scene.open)
+            case Ignore():
+                pass
+            case _:
+                assert_never(verdict)
+
+    def _unreadable(self, tx: Tx, event: Undecryptable, room: RoomState, after: After) -> None:
+        scene = self._scene(tx, event, room, names=event.names.named)
+        match scene.named:
+            case NamesQuestion(question=question) if question.is_open and scene.may(event.sender, question):
+                SaidBack(tx, self._means, room, after).undecryptable(event, question)
+            case _:
+                pass  # nobody can tell what it was about
+
+
+def _in_room(tx: Tx, event_id: EventId, room: RoomState) -> Question | None:
+    """The question that an event is; one of another room is none here, whoever names it."""
+    question = tx.by_event(event_id)
+    return question if question is not None and question.asked.room_id == room.room_id else None
+
+
+def _named(tx: Tx, event_id: EventId | None, room: RoomState) -> Named:
+    """What a message names: a question, something of ours about exactly one, or something else."""
+    if event_id is None:
+        return NamesNothing()
+    question = _in_room(tx, event_id, room)
+    if question is not None:
+        return NamesQuestion(question)
+    about = tx.about(event_id)
+    if about is None:
+        return NamesOther(ours=False)
+    if len(about) != 1:
+        return NamesOther(ours=True)
+    question = tx.question(about[0])
+    if question is None or question.asked.room_id != room.room_id:
+        return NamesOther(ours=False)
+    return NamesQuestion(question)
+
+
+def _spent(tx: Tx, room: RoomState, body: str, since_ms: int) -> Mapping[Code, Question]:
+    """The closed questions of the last day whose codes stand in a text."""
+    tokens = body.split()
+    near = dict.fromkeys((*tokens[:CODE_TOKENS], *tokens[-CODE_TOKENS:]))
+    found: dict[Code, Question] = {}
+    for token in near:
+        bare = token.rstrip(":.,)")
+        if _CODE.fullmatch(bare):
+            code = Code(bare.upper())
+            newest = next(iter(tx.by_code(room.room_id, code)), None)
+            if newest is not None and newest.closing is not None and newest.closing.at_ms >= since_ms:
+                found[code] = newest
+    return found

@@ -1,0 +1,272 @@
+"""The outbox: everything that the bot says, sent from rows of the store and not from memory.
+
+A room's effects go one after another; rooms do not wait for each other. What to try next,
+when, and under which transaction id stands in the store before the first try.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import structlog
+
+from agentpod_bot.broker.change import KEYCAP, KEYCAPS, OUTCOME, QUESTION, REACTION, After, Means, change
+from agentpod_bot.core.lifecycle import Posted, Undelivered
+from agentpod_bot.core.model import Status
+from agentpod_bot.errors import HomeserverUnavailable, RateLimited, Refused, StoreUnavailable, TokenRefused
+from agentpod_bot.ports import Effect, Priority
+from agentpod_bot.render.notices import keycaps
+from agentpod_bot.render.outcome import closed_message, outcome
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from agentpod_bot.broker.finish import Bell, Finish
+    from agentpod_bot.broker.waiters import Waiters
+    from agentpod_bot.core.ids import EventId, RoomId
+    from agentpod_bot.core.model import Question
+    from agentpod_bot.ports import Homeserver, Meter, Store, Tx
+
+log = structlog.get_logger(__name__)
+
+FIRST_RETRY_MS = 500
+LONGEST_RETRY_MS = 60_000
+SHUT_RETRY_MS = 5_000
+"""A room into which nothing may be sent now is looked at again after so long."""
+CALM_MS = 600_000
+"""Keycaps are seeded only by an account that saw no 429 for so long."""
+ROOM_TROUBLE = frozenset({403, 404})
+"""What is known of a room that answers so may be wrong."""
+SETTLE_S = 1.0
+LONGEST_S = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """An effect whose turn it is. `question` is the one that it belongs to."""
+
+    effect: Effect
+    question: Question | None
+
+
+class Outbox:
+    """Sends what the store says is to be sent."""
+
+    def __init__(
+        self,
+        store: Store,
+        homeserver: Homeserver,
+        means: Means,
+        *,
+        waiters: Waiters,
+        finish: Finish,
+        bell: Bell,
+        meter: Meter,
+    ) -> None:
+        self._store = store
+        self._homeserver = homeserver
+        self._means = means
+        self._waiters = waiters
+        self._finish = finish
+        self._bell = bell
+        self._meter = meter
+        self._busy: set[RoomId] = set()
+        self._paused: dict[RoomId, int] = {}
+        self._never_taken: set[int] = set()
+        """Effects of which every try was answered with a refusal: the room cannot have them."""
+        self._last_429_ms: int | None = None
+
+    async def run(self) -> None:
+        """Send until cancelled."""
+        async with asyncio.TaskGroup() as rooms:
+            rung: frozenset[RoomId] = frozenset()
+            while True:
+                # Rooms rung for are started without a look at the store, unless one has to wait.
+                running = [self._start(rooms, room_id) for room_id in rung]
+                wait_s = LONGEST_S if running and all(running) else await self._look(rooms)
+                rung = await self._bell.heard(up_to_s=wait_s)
+
+    async def _look(self, rooms: asyncio.TaskGroup) -> float:
+        """Start every room with due work; return the seconds until the next one is due."""
+        now_ms = self._means.clock.now_ms()
+        try:
+            due = await self._store.run(lambda tx: tx.rooms_due())
+        except StoreUnavailable as error:
+            log.warning("outbox_waits_for_the_store", error=str(error))
+            return 1.0
+        wait_ms = LONGEST_S * 1000
+        for room_id, not_before_ms in due.items():
+            at_ms = max(not_before_ms, self._paused.get(room_id, 0))
+            if at_ms > now_ms:
+                wait_ms = min(wait_ms, at_ms - now_ms)
+            else:
+                self._start(rooms, room_id)
+        return wait_ms / 1000
+
+    def _start(self, rooms: asyncio.TaskGroup, room_id: RoomId) -> bool:
+        """Have a room's effects sent, unless it is being done or has to wait. True where it is under way."""
+        if room_id not in self._busy and self._paused.get(room_id, 0) <= self._means.clock.now_ms():
+            self._busy.add(room_id)
+            rooms.create_task(self._drain(room_id), name=f"outbox {room_id}")
+        return room_id in self._busy
+
+    async def _drain(self, room_id: RoomId) -> None:
+        """Send a room's due effects until there is none, or the room has to wait."""
+        try:
+            while self._paused.get(room_id, 0) <= self._means.clock.now_ms():
+                if not self._means.world.may_send(room_id):
+                    # Never clear text into a room that is, or might be, encrypted.
+                    self._pause(room_id, SHUT_RETRY_MS)
+                    return
+                ready = await self._store.run(lambda tx: self._begin(tx, room_id))
+                if ready is None or not await self._try(ready):
+                    return
+        except StoreUnavailable as error:
+            log.warning("outbox_waits_for_the_store", error=str(error))
+            self._pause(room_id, FIRST_RETRY_MS)
+        finally:
+            self._busy.discard(room_id)
+            self._bell.ring()  # looks at the clock again, and at what came in meanwhile
+
+    def _begin(self, tx: Tx, room_id: RoomId) -> Ready | None:
+        """Take the next effect that is still wanted; those that no longer are go out of the queue."""
+        while (effect := tx.begin(room_id, self._means.clock.now_ms())) is not None:
+            question = None if effect.row is None else tx.question(effect.row)
+            ready = self._wanted(tx, effect, question)
+            if ready is not None:
+                return ready
+        return None
+
+    def _wanted(self, tx: Tx, effect: Effect, question: Question | None) -> Ready | None:
+        name = effect.effect.split(":", 1)[0]
+        if question is None:
+            if effect.content is None:
+                tx.abandon(effect.effect_id, "its question is gone")
+                return None
+            return Ready(effect, None)
+        if name == QUESTION and not question.is_open:
+            if effect.attempts == 1 or effect.effect_id in self._never_taken:
+                tx.abandon(effect.effect_id, "closed before it was sent")
+                tx.drop_unsent(question.row, OUTCOME)
+                return None
+            # An earlier try may stand in the room without our knowing its id. The same
+            # transaction id finds it; should there be none, what goes out is no question.
+            return Ready(replace(effect, content=closed_message(question)), question)
+        if name == QUESTION and question.asked.expires_at_ms <= self._means.clock.now_ms():
+            tx.postpone(effect.effect_id, self._means.clock.now_ms() + FIRST_RETRY_MS)
+            return None  # the deadline's own loop closes it first
+        if name == KEYCAPS:
+            self._seed(tx, effect, question)
+            return None
+        if name == KEYCAP and question.status is not Status.PENDING:
+            tx.abandon(effect.effect_id, "answered meanwhile")
+            return None
+        if effect.content is None and question.event_id is None:
+            tx.abandon(effect.effect_id, "the room has nothing to edit")
+            return None
+        return Ready(effect, question)
+
+    def _seed(self, tx: Tx, effect: Effect, question: Question) -> None:
+        """Turn "keycaps, should it stay unanswered" into one reaction an option, if nothing speaks against it."""
+        now_ms = self._means.clock.now_ms()
+        tx.abandon(effect.effect_id, "seeded, or no longer wanted")
+        queued = effect.room_id in tx.rooms_due()
+        calm = self._last_429_ms is None or now_ms - self._last_429_ms >= CALM_MS
+        if question.status is not Status.PENDING or question.event_id is None or queued or not calm:
+            return
+        for position, content in enumerate(keycaps(question), 1):
+            name = f"{KEYCAP}:{position}"
+            tx.enqueue(
+                self._means.effect(effect.room_id, name, Priority.SEED, content, row=question.row, event_type=REACTION)
+            )
+
+    async def _try(self, ready: Ready) -> bool:
+        """Send one effect. True where the room may go on with the next."""
+        effect = ready.effect
+        content = effect.content
+        if content is None and ready.question is not None:
+            await self._waiters.settled(ready.question.row, up_to_s=SETTLE_S)
+            content = await self._store.run(lambda tx: _render(tx, effect))
+        if content is None:
+            return True
+        kind = effect.effect.split(":", 1)[0]
+        try:
+            event_id = await self._homeserver.send(effect.room_id, effect.event_type, content, effect.txn_id)
+        except RateLimited as error:
+            self._last_429_ms = self._means.clock.now_ms()
+            if effect.attempts == 1 or effect.effect_id in self._never_taken:
+                self._never_taken.add(effect.effect_id)
+            self._pause(effect.room_id, error.retry_after_ms)
+            await self._later(effect, error.retry_after_ms, kind, error.code)
+            return False
+        except (HomeserverUnavailable, TokenRefused) as error:
+            self._never_taken.discard(effect.effect_id)
+            wait_ms = self._backoff_ms(effect.attempts)
+            self._pause(effect.room_id, wait_ms)
+            await self._later(effect, wait_ms, kind, error.code)
+            return False
+        except Refused as error:
+            await self._refused(ready, kind, error)
+            return True
+        self._never_taken.discard(effect.effect_id)
+        self._meter.sent(kind)
+        self._finish(await self._store.run(lambda tx: self._sent(tx, effect, event_id)))
+        return True
+
+    def _sent(self, tx: Tx, effect: Effect, event_id: EventId) -> After:
+        after = After()
+        tx.sent(effect.effect_id, event_id, self._means.clock.now_ms())
+        question = None if effect.row is None else tx.question(effect.row)
+        if (
+            effect.effect == QUESTION
+            and question is not None
+            and change(tx, question, Posted(event_id), after, self._means) is None
+        ):
+            tx.post(question.row, event_id)  # keeps the event id of one that was closed meanwhile
+        return after
+
+    async def _later(self, effect: Effect, wait_ms: int, kind: str, why: str) -> None:
+        self._meter.send_failed(kind, why)
+        log.warning("event_postponed", kind=kind, room_id=effect.room_id, error=why, wait_ms=wait_ms)
+        not_before_ms = self._means.clock.now_ms() + wait_ms
+        await self._store.run(lambda tx: tx.postpone(effect.effect_id, not_before_ms))
+
+    async def _refused(self, ready: Ready, kind: str, error: Refused) -> None:
+        """The homeserver will never take it. A question is then undeliverable, and its client is told at once."""
+        effect = ready.effect
+        self._meter.send_failed(kind, error.code)
+        log.error("event_refused", kind=kind, room_id=effect.room_id, errcode=error.errcode, status=error.status)
+        if error.status in ROOM_TROUBLE:
+            self._means.world.forget(effect.room_id)
+
+        def work(tx: Tx) -> After:
+            after = After()
+            tx.abandon(effect.effect_id, error.errcode)
+            question = None if effect.row is None else tx.question(effect.row)
+            if effect.effect == QUESTION and question is not None:
+                change(tx, question, Undelivered(error.errcode), after, self._means)
+            return after
+
+        self._finish(await self._store.run(work))
+
+    def _pause(self, room_id: RoomId, wait_ms: int) -> None:
+        self._paused[room_id] = self._means.clock.now_ms() + wait_ms
+
+    def _backoff_ms(self, attempts: int) -> int:
+        """Exponential, with the second half left to chance so that rooms do not come back all at once."""
+        full: int = min(LONGEST_RETRY_MS, FIRST_RETRY_MS << min(attempts, 10))
+        half = full // 2
+        return half + half * int(self._means.chance.hex(16), 16) // 0xFFFF
+
+
+def _render(tx: Tx, effect: Effect) -> Mapping[str, Any] | None:
+    """Give an edit its content, from the question as it is now; kept before the first try."""
+    question = None if effect.row is None else tx.question(effect.row)
+    if question is None or question.event_id is None or question.closing is None:
+        tx.abandon(effect.effect_id, "there is nothing to edit")
+        return None
+    content = outcome(question)
+    tx.fill(effect.effect_id, content)
+    return content

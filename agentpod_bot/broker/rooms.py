@@ -1,0 +1,72 @@
+"""Follows invitations, and keeps the state of every configured room known."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import structlog
+
+from agentpod_bot.broker.finish import Bell
+from agentpod_bot.errors import MatrixError, Refused
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from agentpod_bot.broker.world import World
+    from agentpod_bot.core.ids import RoomId
+    from agentpod_bot.core.room import Invite
+    from agentpod_bot.ports import Homeserver
+
+log = structlog.get_logger(__name__)
+
+AGAIN_S = 5.0
+LONGEST_S = 30.0
+
+
+class Rooms:
+    """Joins the rooms into which an approver invited the bot, and reads the state of rooms anew."""
+
+    def __init__(self, world: World, homeserver: Homeserver) -> None:
+        self._world = world
+        self._homeserver = homeserver
+        self._invited: set[RoomId] = set()
+        self._bell = Bell()
+
+    def follow(self, invites: Iterable[Invite]) -> None:
+        """Join these rooms soon; the policy has allowed each already."""
+        self._invited.update(invite.room_id for invite in invites)
+        if self._invited or self._world.unknown():
+            self._bell.ring()
+
+    async def settle(self) -> bool:
+        """Join and read what is open. False where something has to be tried again."""
+        done = True
+        for room_id in tuple(self._invited):
+            done &= await self._join(room_id)
+        for room_id in self._world.unknown():
+            try:
+                await self._world.refresh(room_id)
+            except MatrixError as error:
+                log.warning("room_state_unknown", room_id=room_id, error=error.code)
+                done = False
+        return done
+
+    async def run(self) -> None:
+        """Settle whenever there is something, until cancelled."""
+        while True:
+            done = await self.settle()
+            await self._bell.heard(up_to_s=LONGEST_S if done else AGAIN_S)
+
+    async def _join(self, room_id: RoomId) -> bool:
+        try:
+            await self._homeserver.join(room_id)
+        except Refused as error:
+            log.warning("invitation_refused", room_id=room_id, errcode=error.errcode)
+        except MatrixError as error:
+            log.warning("invitation_postponed", room_id=room_id, error=error.code)
+            return False
+        else:
+            log.info("room_joined", room_id=room_id)
+            self._world.forget(room_id)
+        self._invited.discard(room_id)
+        return True

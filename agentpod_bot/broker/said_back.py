@@ -1,0 +1,102 @@
+"""What is said to a person whose message decided nothing, and what the audit keeps of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypedDict
+
+from agentpod_bot.broker.change import audit
+from agentpod_bot.core.room import Said, Structured, Undecryptable
+from agentpod_bot.ports import AuditRow, Priority
+from agentpod_bot.render import notices
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from agentpod_bot.broker.change import After, Means
+    from agentpod_bot.core.ids import EventId
+    from agentpod_bot.core.model import Question
+    from agentpod_bot.core.room import RoomEvent, RoomState, Seen
+    from agentpod_bot.ports import Tx
+
+WHICH_EVERY_MS = 10_000
+HINT = "hint"
+
+
+@dataclass(frozen=True, slots=True)
+class SaidBack:
+    """Writes notices into the outbox, each kind once for a person and a question."""
+
+    tx: Tx
+    means: Means
+    room: RoomState
+    after: After
+
+    def hint(self, event: Seen, question: Question) -> None:
+        """The answer is no option of this question."""
+        self._about(question, event, "hint", notices.hint(question, **_where(event)))
+
+    def late(self, event: Seen, question: Question) -> None:
+        """The question was closed before."""
+        self._about(question, event, "late", notices.late(question, **_where(event)))
+
+    def not_approver(self, event: Seen, question: Question) -> None:
+        """Only approvers answer."""
+        self._about(question, event, "not_approver", notices.not_approver(question, **_where(event)))
+
+    def refuse(self, event: Seen, question: Question, why: str) -> None:
+        """A structured answer does not agree with its question."""
+        self._about(question, event, "structured", notices.refused(question, why, **_where(event)), detail=why)
+
+    def undecryptable(self, event: Seen, question: Question) -> None:
+        """The answer cannot be read."""
+        self._about(question, event, "undecryptable", notices.undecryptable(question, **_where(event)))
+
+    def which(self, event: Seen, questions: Sequence[Question]) -> None:
+        """It could be for several questions; said each time, but to one person not more than once in 10 s."""
+        now_ms = self.means.clock.now_ms()
+        before = f"{HINT}:which:{event.sender}:"
+        last_ms = self.tx.last_effect_at(self.room.room_id, before)
+        self._record("which", event)
+        if last_ms is None or now_ms - last_ms >= WHICH_EVERY_MS:
+            content = notices.which_one(questions, now_ms=now_ms, **_where(event))
+            self._say(f"{before}{event.event_id}", content)
+
+    def list_open(self, event: Seen, questions: Sequence[Question]) -> None:
+        """An approver wants to know what is open."""
+        content = notices.open_list(questions, now_ms=self.means.clock.now_ms(), **_where(event))
+        self._say(f"{HINT}:open:{event.event_id}", content)
+
+    def set_aside(self, event: RoomEvent) -> None:
+        """The event broke us again and again; it decided nothing, and whoever keeps the audit can see it."""
+        self._record("set_aside", event)
+
+    def _about(self, question: Question, event: Seen, what: str, content: dict[str, Any], detail: str = "") -> None:
+        now_ms = self.means.clock.now_ms()
+        audit(self.tx, question, what, now_ms, sender=event.sender, event_id=event.event_id, detail=detail or None)
+        self.after.refused.append(what)
+        effect = f"{HINT}:{what}:{event.sender}"
+        self.tx.enqueue(self.means.effect(self.room.room_id, effect, Priority.HINT, content, row=question.row))
+        self.after.rooms.add(self.room.room_id)
+
+    def _say(self, effect: str, content: dict[str, Any]) -> None:
+        self.tx.enqueue(self.means.effect(self.room.room_id, effect, Priority.HINT, content))
+        self.after.rooms.add(self.room.room_id)
+
+    def _record(self, what: str, event: Seen) -> None:
+        now_ms = self.means.clock.now_ms()
+        room_id = self.room.room_id
+        self.tx.audit(AuditRow(what=what, at_ms=now_ms, room_id=room_id, sender=event.sender, event_id=event.event_id))
+        self.after.refused.append(what)
+
+
+class Where(TypedDict):
+    """What a notice replies to, and the thread that it goes into."""
+
+    reply_to: EventId
+    thread: EventId | None
+
+
+def _where(event: Seen) -> Where:
+    thread = event.names.thread if isinstance(event, Said | Structured | Undecryptable) else None
+    return {"reply_to": event.event_id, "thread": thread}

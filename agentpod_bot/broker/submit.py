@@ -1,0 +1,124 @@
+"""Asking: one transaction that recognises a repeat, checks what may be asked, and stores the question."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from agentpod_bot.broker.change import QUESTION, After, Means, audit, change
+from agentpod_bot.core.codes import fresh_code
+from agentpod_bot.core.digest import content_key, digest
+from agentpod_bot.core.ids import RequestId
+from agentpod_bot.core.lifecycle import Superseded
+from agentpod_bot.core.model import Key, NewQuestion, Submitted
+from agentpod_bot.core.policy import check_caps, check_reachable
+from agentpod_bot.core.text import folded
+from agentpod_bot.errors import Invalid, RequestClosed, RequestIdReused, Unavailable
+from agentpod_bot.ports import Priority
+from agentpod_bot.render.question import compose
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from agentpod_bot.core.ids import ClientName
+    from agentpod_bot.core.model import Offered, Option, PermissionRequest
+    from agentpod_bot.core.policy import Limits, Route
+    from agentpod_bot.ports import Tx
+
+DAY_MS = 86_400_000
+SALT_BITS = 128
+
+
+def submit(
+    tx: Tx, asked: PermissionRequest, client: ClientName, route: Route, *, after: After, means: Means
+) -> Submitted:
+    """Store a new question, or return the one that this request repeats.
+
+    A repeat is recognised before deadline, caps and availability are looked at; none of
+    them refuses it. Raises what `Broker.submit` says.
+    """
+    key = content_key(asked, route.name)
+    request_id = asked.request_id
+    if request_id is None and asked.request_seq is not None:
+        request_id = RequestId(f"{asked.session_id}:{asked.request_seq}")
+    earlier = None if request_id is None else tx.current(client, request_id)
+    if earlier is not None:
+        if earlier.asked.content_key == key:
+            return Submitted(earlier, created=False)
+        if not earlier.is_open:
+            raise RequestClosed(earlier.row, f"the request is {earlier.status.value}, and had other content")
+        if not asked.supersede:
+            raise RequestIdReused(earlier.row, "an open request has this id and other content")
+    now_ms = means.clock.now_ms()
+    expires_at_ms = _deadline(asked, means.world.policy.limits, now_ms)
+    trouble = means.world.trouble()
+    if trouble is not None:
+        raise Unavailable(trouble)
+    mentions = check_reachable(route, means.world.room(route.room_id))
+    if earlier is not None:
+        change(tx, earlier, Superseded(), after, means)
+    check_caps(
+        means.world.policy.limits,
+        route,
+        of_session=tx.open_questions(client=client, session_id=asked.session_id),
+        of_token=tx.open_questions(client=client),
+        of_route=tx.open_questions(route=route.name),
+    )
+    seq = tx.next_request_seq(client, asked.session_id) if asked.request_seq is None else asked.request_seq
+    while request_id is None:  # the client may have chosen an id itself that looks like one of ours
+        if tx.current(client, candidate := RequestId(f"{asked.session_id}:{seq}")) is None:
+            request_id = candidate
+        else:
+            seq += 1
+    in_room = tx.open_questions(room_id=route.room_id)
+    code = fresh_code(
+        means.chance.choose,
+        taken=tx.codes(route.room_id, since_ms=now_ms - DAY_MS),
+        names=_names(asked.options, (offered for question in in_room for offered in question.asked.offered)),
+    )
+    revision = 1 if earlier is None else earlier.key.revision + 1
+    salt = means.chance.hex(SALT_BITS)
+    bare = NewQuestion(
+        key=Key(client, request_id, revision),
+        session_id=asked.session_id,
+        request_seq=seq,
+        title=asked.title,
+        tool_kind=asked.tool_kind,
+        agent=asked.agent,
+        options=asked.options,
+        preview=asked.preview,
+        preview_complete=asked.preview_complete,
+        route=route.name,
+        room_id=route.room_id,
+        code=code,
+        salt=salt,
+        digest=digest(asked, request_id=request_id, revision=revision, salt=salt),
+        content_key=key,
+        offered=(),
+        created_at_ms=now_ms,
+        expires_at_ms=expires_at_ms,
+        raw=asked.raw,
+    )
+    others = frozenset(tx.codes(route.room_id, since_ms=now_ms + 1))
+    new, content = compose(bare, mentions=tuple(sorted(mentions)), other_codes=others)
+    question = tx.insert(new)
+    tx.enqueue(means.effect(route.room_id, QUESTION, Priority.QUESTION, content, row=question.row))
+    audit(tx, question, "asked", now_ms)
+    after.rooms.add(route.room_id)
+    return Submitted(question, created=True)
+
+
+def _deadline(asked: PermissionRequest, limits: Limits, now_ms: int) -> int:
+    if asked.expires_at_ms is not None:
+        if asked.expires_at_ms <= now_ms:
+            raise Invalid(("expires_at",), "is not in the future")
+        wanted = asked.expires_at_ms
+    else:
+        wanted = now_ms + (limits.ttl_ms if asked.ttl_ms is None else asked.ttl_ms)
+    return min(wanted, now_ms + limits.max_ttl_ms)
+
+
+def _names(options: Iterable[Option], open_in_room: Iterable[Offered]) -> frozenset[str]:
+    """Every folded text that is a label or an id of this question or of an open one of the room."""
+    mine = {folded(text) for option in options for text in (option.label, option.option_id)}
+    theirs = {name for offered in open_in_room for name in (*offered.names, folded(offered.option.option_id))}
+    return frozenset(mine | theirs)

@@ -1,0 +1,96 @@
+"""What must hold between values that are each right by themselves.
+
+The loader asks about what it could read of a faulty file, so that every fault is reported
+at once; the `Settings` model asks again, so that no code can build one that breaks a rule.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from agentpod_bot.config.fault import Fault, nearest, shown
+from agentpod_bot.config.values import Listen, duration_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from pydantic import SecretStr
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """The values of each section by attribute name; what could not be read is left out.
+
+    `route_names` are all that were written, also those of routes that could not be read.
+    """
+
+    homeserver: Mapping[str, Any]
+    http: Mapping[str, Any]
+    clients: Mapping[str, Mapping[str, Any]]
+    routes: Mapping[str, Mapping[str, Any]]
+    requests: Mapping[str, Any]
+    route_names: frozenset[str]
+
+
+def faults(parts: Parts) -> Iterator[Fault]:
+    """Every rule between values that the parts break."""
+    yield from endpoint_faults(parts.http)
+    yield from deadline_faults(parts.requests)
+    yield from route_faults(parts)
+    yield from approver_faults(parts)
+    yield from token_faults(parts)
+
+
+def endpoint_faults(http: Mapping[str, Any]) -> Iterator[Fault]:
+    """One place to listen, and only knowingly one that other machines reach."""
+    listen, socket = http.get("listen"), http.get("socket")
+    if listen is not None and socket is not None:
+        yield Fault(("http", "socket"), "is given beside `http.listen`; the daemon listens in one place, so remove one")
+    if "listen" in http and "socket" in http and listen is None and socket is None:
+        yield Fault(("http", "listen"), "neither `http.listen` nor `http.socket` says where to listen")
+    if isinstance(listen, Listen) and not listen.is_loopback and http.get("allow_remote") is False:
+        reason = f"{shown(str(listen))} can be reached from other machines; that needs `http.allow_remote: true`"
+        yield Fault(("http", "listen"), reason)
+
+
+def deadline_faults(requests: Mapping[str, Any]) -> Iterator[Fault]:
+    """The usual time to live is one that may be asked for."""
+    usual, most = requests.get("time_to_live_ms"), requests.get("max_time_to_live_ms")
+    if usual is not None and most is not None and usual > most:
+        reason = f"{duration_text(usual)} is more than `requests.max_time_to_live`, which is {duration_text(most)}"
+        yield Fault(("requests", "time_to_live"), reason)
+
+
+def route_faults(parts: Parts) -> Iterator[Fault]:
+    """Every route that a client may use exists."""
+    for client, values in parts.clients.items():
+        for index, route in enumerate(values.get("routes", ())):
+            if route not in parts.route_names:
+                reason = f"{shown(route)} is no route of `routes`{nearest(route, parts.route_names)}"
+                yield Fault(("clients", client, "routes", index), reason)
+
+
+def approver_faults(parts: Parts) -> Iterator[Fault]:
+    """No machine account approves: neither the bot itself nor a known agent."""
+    own, agents = parts.homeserver.get("user_id"), parts.homeserver.get("agents", ())
+    for route, values in parts.routes.items():
+        for index, approver in enumerate(values.get("approvers", ())):
+            at = ("routes", route, "approvers", index)
+            if approver == own:
+                yield Fault(at, f"{shown(approver)} is the bot's own account; it would answer itself")
+            elif approver in agents:
+                yield Fault(at, f"{shown(approver)} is one of `homeserver.agents`, whose messages are never answers")
+
+
+def token_faults(parts: Parts) -> Iterator[Fault]:
+    """One token, one holder: a shared one would let a client read another's requests."""
+    access_token: SecretStr | None = parts.homeserver.get("access_token")
+    holders = {} if access_token is None else {access_token.get_secret_value(): "`homeserver.access_token`"}
+    for client, values in parts.clients.items():
+        token: SecretStr | None = values.get("token")
+        if token is None:
+            continue
+        holder = holders.setdefault(token.get_secret_value(), f"`clients.{client}.token`")
+        if holder != f"`clients.{client}.token`":
+            yield Fault(("clients", client, "token"), f"is the same as {holder}; each client needs a token of its own")

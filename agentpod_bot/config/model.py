@@ -1,0 +1,265 @@
+"""The settings: what the configuration says, checked, with the units in the names.
+
+A field's alias, where it has one, is its key in the file. Read by the loader (with a
+`Written` as context), texts are parsed; built in code, the plain values are taken:
+milliseconds, bytes, `Listen`, `Path`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable  # noqa: TC003 - pydantic reads annotations while running
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self, TypeVar
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SecretStr,
+    Strict,
+    ValidationInfo,
+    model_validator,
+)
+
+from agentpod_bot.config import consistency, values
+from agentpod_bot.config.fault import nearest
+from agentpod_bot.core.ids import RouteName, UserId
+
+T = TypeVar("T")
+
+KNOWN_HARNESSES = ("native",)
+"""Request shapes that this version understands."""
+MAX_SOCKET_PATH_BYTES = 107
+"""Longest path of a Unix socket on Linux (`sun_path` less its final NUL)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """Context of a validation: the values are as a person wrote them; paths are relative to `folder`."""
+
+    folder: Path
+
+
+def text(read: Callable[[str], T]) -> BeforeValidator:
+    """A value that is written as a text and read by `read`."""
+
+    def check(value: object) -> T:
+        if not isinstance(value, str):
+            raise ValueError("is no text; put it in quotes")  # noqa: TRY004 - pydantic collects ValueError only
+        return read(value)
+
+    return BeforeValidator(check)
+
+
+def quantity(read: Callable[[str], int], *, least: str, most: str) -> BeforeValidator:
+    """A number with a unit, between two bounds. Code gives the bare number instead, at its own discretion."""
+
+    def check(value: object, info: ValidationInfo) -> int:
+        if isinstance(value, int) and not isinstance(value, bool) and info.context is None and value > 0:
+            return value
+        if not isinstance(value, str):
+            raise ValueError(f"has no unit; write something like {least}")  # noqa: TRY004 - as above
+        number = read(value)
+        if number < read(least):
+            raise ValueError(f"is less than {least}")
+        if number > read(most):
+            raise ValueError(f"is more than {most}")
+        return number
+
+    return BeforeValidator(check)
+
+
+def listed(value: object) -> object:
+    """A list, and nothing that merely looks like one: a bare text would be read letter by letter."""
+    if isinstance(value, str):
+        raise ValueError('is one text; write a list: ["…"]')  # noqa: TRY004 - as above
+    if not isinstance(value, list | tuple):
+        raise ValueError('is no list; write ["…"]')  # noqa: TRY004 - as above
+    return tuple(value)
+
+
+def distinct(items: tuple[T, ...]) -> tuple[T, ...]:
+    """A list that names nothing twice."""
+    if len(set(items)) != len(items):
+        raise ValueError("names something twice")
+    return items
+
+
+def some(items: tuple[T, ...]) -> tuple[T, ...]:
+    """A list that is not empty."""
+    if not items:
+        raise ValueError("is empty; name at least one")
+    return items
+
+
+def read_path(value: object, info: ValidationInfo) -> Path:
+    """A path; a relative one counts from the configuration file's folder."""
+    if isinstance(value, Path):
+        return value
+    if not isinstance(value, str) or not value or "\0" in value:
+        raise ValueError("is no path")
+    if value.startswith("~"):
+        raise ValueError("begins with ~, which is not expanded here; write the whole path")
+    return info.context.folder / value if isinstance(info.context, Written) else Path(value)
+
+
+def read_listen(value: object) -> values.Listen:
+    """An address as text, or as it is."""
+    if isinstance(value, values.Listen):
+        return value
+    if not isinstance(value, str):
+        raise ValueError("is no address; write host:port in quotes")  # noqa: TRY004 - as above
+    return values.listen(value)
+
+
+def short_enough(path: Path) -> Path:
+    """A path that the kernel takes as a socket's address."""
+    if len(str(path).encode()) > MAX_SOCKET_PATH_BYTES:
+        raise ValueError(f"is longer than the {MAX_SOCKET_PATH_BYTES} bytes that a Unix socket's path may have")
+    return path
+
+
+def known_harness(name: str) -> str:
+    """The name of a harness that this version understands."""
+    if name not in KNOWN_HARNESSES:
+        raise ValueError(f"is no known harness; known are {', '.join(KNOWN_HARNESSES)}{nearest(name, KNOWN_HARNESSES)}")
+    return name
+
+
+def listen_unless_socket(given: Any) -> Any:
+    """Where a socket is given and no address, there is no default address."""
+    if isinstance(given, dict) and given.get("socket") is not None and "listen" not in given:
+        return {**given, "listen": None}
+    return given
+
+
+A_LIST = BeforeValidator(listed)
+DISTINCT = AfterValidator(distinct)
+SOME = AfterValidator(some)
+
+FilePath = Annotated[Path, BeforeValidator(read_path)]
+Mxid = Annotated[UserId, text(values.user_id)]
+Harness = Annotated[str, text(known_harness)]
+
+
+class Section(BaseModel):
+    """What every part of the settings is: frozen, closed to unknown keys, silent about its values."""
+
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        validate_by_alias=True,
+        validate_by_name=True,
+        hide_input_in_errors=True,
+    )
+
+
+class HomeserverSettings(Section):
+    """The bot's account. `agents` are other accounts whose messages never are answers."""
+
+    url: Annotated[str, text(values.homeserver_url)] = Field(description="the homeserver's base URL")
+    user_id: Mxid = Field(description="the bot's own account, @localpart:server")
+    device_id: Annotated[str, text(values.device_id)] | None = None
+    access_token_file: FilePath | None = None
+    access_token: SecretStr
+    agents: Annotated[tuple[Mxid, ...], A_LIST, DISTINCT] = ()
+
+
+class HttpSettings(Section):
+    """Where harnesses call. Exactly one of `listen` and `socket` is not None."""
+
+    listen: Annotated[values.Listen, BeforeValidator(read_listen)] | None = values.Listen("127.0.0.1", 8470)
+    socket: Annotated[FilePath, AfterValidator(short_enough)] | None = None
+    allow_remote: Annotated[bool, Strict()] = False
+    allowed_hosts: Annotated[tuple[Annotated[str, text(values.host_name)], ...], A_LIST, DISTINCT] = ()
+    body_limit: Annotated[int, quantity(values.size_bytes, least="1KiB", most="64MiB")] = 1024 * 1024
+    """In bytes."""
+    max_waits_per_token: Annotated[int, Strict(), Field(ge=1, le=10_000)] = 200
+
+    @model_validator(mode="before")
+    @classmethod
+    def _one_place(cls, given: Any) -> Any:
+        return listen_unless_socket(given)
+
+
+class ClientSettings(Section):
+    """One holder of a token: the routes and the request shapes that it may use."""
+
+    token_file: FilePath | None = None
+    token: SecretStr
+    routes: Annotated[tuple[Annotated[RouteName, text(RouteName)], ...], A_LIST, DISTINCT, SOME] = Field(
+        description="the routes that this client may ask on"
+    )
+    harnesses: Annotated[tuple[Harness, ...], A_LIST, DISTINCT, SOME] = ("native",)
+
+
+class RouteSettings(Section):
+    """One place to ask: a room and the people whose answers count there."""
+
+    room: Annotated[str, text(values.room)] = Field(description="the room's id or alias")
+    """A room id, or an alias that is resolved once at start."""
+    approvers: Annotated[tuple[Mxid, ...], A_LIST, DISTINCT, SOME] = Field(
+        description="the exact Matrix user ids of those who may answer"
+    )
+    harnesses: Annotated[tuple[Harness, ...], A_LIST, DISTINCT, SOME] = KNOWN_HARNESSES
+    reactions: Literal["seed", "accept", "off"] = "seed"
+    max_pending: Annotated[int, Strict(), Field(ge=1, le=10_000)] = 50
+
+
+class RequestsSettings(Section):
+    """How long questions live, and how many may be open."""
+
+    time_to_live_ms: Annotated[int, quantity(values.duration_ms, least="1s", most="30d")] = Field(
+        30 * 60_000, alias="time_to_live"
+    )
+    max_time_to_live_ms: Annotated[int, quantity(values.duration_ms, least="1s", most="30d")] = Field(
+        24 * 3_600_000, alias="max_time_to_live"
+    )
+    # A day at least: a question's code is not used again within a day of it, which only the store remembers.
+    retention_ms: Annotated[int, quantity(values.duration_ms, least="1d", most="3650d")] = Field(
+        7 * 86_400_000, alias="retention"
+    )
+    max_pending_per_session: Annotated[int, Strict(), Field(ge=1, le=10_000)] = 10
+    max_pending_per_token: Annotated[int, Strict(), Field(ge=1, le=10_000)] = 30
+
+
+class StoreSettings(Section):
+    """The database."""
+
+    path: FilePath = Path("/var/lib/agentpod-bot/agentpod.db")
+
+
+class LogSettings(Section):
+    """What is logged, and how."""
+
+    level: Literal["debug", "info", "warning", "error"] = "info"
+    format: Literal["auto", "json", "console"] = "auto"
+
+
+class Settings(Section):
+    """The whole configuration. Names are keys: of clients as the room shows them, of routes as requests name them."""
+
+    homeserver: HomeserverSettings
+    http: HttpSettings = HttpSettings()
+    clients: dict[str, ClientSettings]
+    routes: dict[str, RouteSettings]
+    requests: RequestsSettings = RequestsSettings()
+    store: StoreSettings = StoreSettings()
+    log: LogSettings = LogSettings()
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        parts = consistency.Parts(
+            homeserver=dict(self.homeserver),
+            http=dict(self.http),
+            clients={name: dict(client) for name, client in self.clients.items()},
+            routes={name: dict(route) for name, route in self.routes.items()},
+            requests=dict(self.requests),
+            route_names=frozenset(self.routes),
+        )
+        if faults := [str(fault) for fault in consistency.faults(parts)]:
+            raise ValueError("; ".join(faults))
+        return self

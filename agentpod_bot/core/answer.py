@@ -1,0 +1,179 @@
+"""The matcher: which one option a text plainly is. Nothing is guessed, nothing is nearest.
+
+A body is first taken apart into readings (with or without a code, with or without a
+reason), then each reading is compared with the options of one question.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from agentpod_bot.core.model import Meaning, Offered, Via
+from agentpod_bot.core.text import folded, is_numeric, position, trimmed, words
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from collections.abc import Set as AbstractSet
+
+    from agentpod_bot.core.ids import Code
+
+KEYCAPS = (*(f"{digit}\u20e3" for digit in range(1, 10)), "\U0001f51f")
+"""Reaction keys of the positions 1 to 10, without variation selectors."""
+LONGEST_TRY = 40
+"""A longer text that matches nothing is taken for talk, not for a try to answer."""
+LONGEST_COMMENT = 4_000
+"""Characters of a reason that are kept."""
+_REASON = re.compile("[:\uff1a\n\r]")
+_SELECTORS = str.maketrans("", "", "\ufe0e\ufe0f")
+
+
+class Why(StrEnum):
+    """Why a text is no option."""
+
+    EMPTY = "empty"
+    OUT_OF_RANGE = "out_of_range"
+    UNKNOWN = "unknown"
+    AMBIGUOUS = "ambiguous"
+    NOT_REJECTING = "not_rejecting"
+
+
+@dataclass(frozen=True, slots=True)
+class Selected:
+    """The text is this option."""
+
+    option: Offered
+    via: Via
+    comment: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NoMatch:
+    """The text is no option."""
+
+    why: Why
+
+
+Match = Selected | NoMatch
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """One way to take a body apart: an open question's code, the answer, a reason behind it."""
+
+    code: Code | None
+    text: str
+    comment: str | None
+
+
+def match_text(text: str, options: tuple[Offered, ...]) -> Match:
+    """Return the one option that `text` names, or why there is none."""
+    bare = trimmed(text)
+    if not bare:
+        return NoMatch(Why.EMPTY)
+    if is_numeric(bare):  # a position or nothing, never looked up as a name or an id
+        number = position(bare)
+        if number is None or not 1 <= number <= len(options):
+            return NoMatch(Why.OUT_OF_RANGE)
+        return Selected(options[number - 1], Via.NUMBER)
+    name = folded(text)
+    by_name = {option.position: option for option in options if name in option.names}
+    by_id = {o.position: o for o in options if o.id_matches and name == folded(o.option.option_id)}
+    hits = [*(by_id | by_name).values()]
+    if not hits:
+        return NoMatch(Why.UNKNOWN)
+    if len(hits) > 1:
+        return NoMatch(Why.AMBIGUOUS)
+    return Selected(hits[0], Via.NAME if by_name else Via.ID)
+
+
+def readings(body: str, codes: AbstractSet[Code]) -> tuple[Reading, ...]:
+    """Every way to read `body`: whole, or cut at a colon or line break before a reason.
+
+    `codes` are those that mean something in the room. A code counts only as the first or
+    last token of the answer itself. A head that has one is read with it alone, never
+    without; a head with one at both ends is read as neither.
+    """
+    by_token = {folded(code): code for code in codes}
+    found: list[Reading] = []
+    for head, comment in _heads(body):
+        tokens = trimmed(head).split()
+        first, last = (by_token.get(folded(tokens[0])), by_token.get(folded(tokens[-1]))) if tokens else (None, None)
+        match first, last:
+            case None, None:
+                found.append(Reading(None, head, comment))
+            case code, None if code is not None:
+                found.append(Reading(code, trimmed(head).split(maxsplit=1)[1], comment))
+            case None, code if code is not None:
+                found.append(Reading(code, trimmed(head).rsplit(maxsplit=1)[0], comment))
+            case _:
+                pass  # the code alone, or one at both ends: no answer
+    return tuple(found)
+
+
+def match_reading(reading: Reading, options: tuple[Offered, ...]) -> Match:
+    """Match one reading. A reason may stand behind a rejecting option only."""
+    match match_text(reading.text, options):
+        case Selected(option=option, via=via):
+            if reading.comment is None:
+                return Selected(option, via)
+            if option.option.meaning is not Meaning.REJECT:
+                return NoMatch(Why.NOT_REJECTING)
+            return Selected(option, via, cleaned(reading.comment))
+        case no_match:
+            return no_match
+
+
+def match_readings(found: Iterable[Reading], options: tuple[Offered, ...]) -> Match:
+    """The one option that the readings agree on. A whole text goes before every cut of it."""
+    matches = [(reading, match_reading(reading, options)) for reading in found]
+    for whole in (True, False):
+        selected = [m for r, m in matches if isinstance(m, Selected) and (r.comment is None) is whole]
+        if len({match.option.position for match in selected}) > 1:
+            return NoMatch(Why.AMBIGUOUS)
+        if selected:
+            return selected[0]
+    return matches[0][1] if matches else NoMatch(Why.EMPTY)
+
+
+def match_reaction(key: str, options: tuple[Offered, ...]) -> Selected | None:
+    """The option whose keycap `key` is, with or without variation selectors; any other key is none."""
+    bare = key.translate(_SELECTORS)
+    if bare in KEYCAPS[: len(options)]:
+        return Selected(options[KEYCAPS.index(bare)], Via.REACTION)
+    return None
+
+
+def begins_like_an_answer(body: str, options: Iterable[Offered]) -> bool:
+    """Whether a text that matched nothing looks like a try: short, and begins as an answer would."""
+    bare = trimmed(body)
+    if not bare or len(bare) > LONGEST_TRY:
+        return False
+    if is_numeric(bare[0]):
+        return True
+    first = next(iter(words(bare)), None)
+    if first is None or not folded(bare).startswith(first):
+        return False
+    names = (name for option in options for name in (option.printed, option.option.label))
+    return any(first == next(iter(words(name)), None) for name in names)
+
+
+def cleaned(comment: str) -> str | None:
+    """A person's reason as it is kept and given to the harness: bounded, without what no store takes."""
+    text = comment.replace("\0", "").encode("utf-8", "replace").decode().strip()
+    return text[:LONGEST_COMMENT] or None
+
+
+def codes_in(body: str, codes: AbstractSet[Code]) -> frozenset[Code]:
+    """The codes that stand anywhere in a text as a token of their own."""
+    by_token = {folded(code): code for code in codes}
+    return frozenset(by_token[token] for token in map(folded, body.split()) if token in by_token)
+
+
+def _heads(body: str) -> Iterable[tuple[str, str | None]]:
+    yield body, None
+    text = body.strip()
+    for cut in _REASON.finditer(text):
+        yield text[: cut.start()], text[cut.end() :]

@@ -1,0 +1,133 @@
+"""The life of a question: the only place that says which change follows from which event.
+
+`step` is pure. The store's compare-and-set makes sure that what it says happens once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import Enum, auto
+from typing import TYPE_CHECKING, assert_never
+
+from agentpod_bot.core.model import OPEN, Claim, Closing, Outcome, Question, Status
+
+if TYPE_CHECKING:
+    from agentpod_bot.core.answer import Selected
+    from agentpod_bot.core.ids import EventId, UserId
+
+
+@dataclass(frozen=True, slots=True)
+class Posted:
+    """The homeserver took the question, by its reply or by showing it in the timeline."""
+
+    event_id: EventId
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """An approver's answer that is plainly one offered option. `ts` is its `origin_server_ts`."""
+
+    selected: Selected
+    sender: UserId
+    event_id: EventId
+    ts: int
+
+
+@dataclass(frozen=True, slots=True)
+class Lapsed:
+    """The deadline passed and nobody answered."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cancelled:
+    """The client no longer needs an answer. `reason` is ours, for the view and the audit."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Superseded:
+    """The client replaced the question by a new revision."""
+
+
+@dataclass(frozen=True, slots=True)
+class AnsweredElsewhere:
+    """The client says that it was answered in another place. A claim, never a decision."""
+
+    claim: Claim
+
+
+@dataclass(frozen=True, slots=True)
+class Undelivered:
+    """The homeserver will never take the question, or it was redacted."""
+
+    reason: str
+
+
+Event = Posted | Answered | Lapsed | Cancelled | Superseded | AnsweredElsewhere | Undelivered
+
+
+class Effect(Enum):
+    """What has to be done after a change was committed."""
+
+    RELEASE = auto()
+    """Give the closed question to everybody who waits for it."""
+    SHOW_OUTCOME = auto()
+    """Edit the question into its outcome, or drop it where it was never sent."""
+    OFFER_KEYCAPS = auto()
+    """Seed reactions, should it stay unanswered for a while."""
+
+
+CLOSED = (Effect.RELEASE, Effect.SHOW_OUTCOME)
+
+
+def step(question: Question, event: Event, now_ms: int) -> tuple[Question, tuple[Effect, ...]]:
+    """Return the question after `event`, and what follows. A closed question never changes again.
+
+    The same object comes back where the event changes nothing: an answer at or past the
+    deadline, one to a question that is not in the room, a lapse before the deadline.
+    """
+    if question.status not in OPEN:
+        return question, ()
+    match event:
+        case Posted(event_id=event_id):
+            if question.status is Status.QUEUED:
+                return replace(question, status=Status.PENDING, event_id=event_id), (Effect.OFFER_KEYCAPS,)
+            return question, ()
+        case Answered() as answer:
+            if question.status is not Status.PENDING or now_ms >= question.asked.expires_at_ms:
+                return question, ()
+            if answer.selected.option not in question.asked.offered:
+                return question, ()
+            return _closed(
+                question,
+                Closing(
+                    Outcome.SELECTED,
+                    at_ms=now_ms,
+                    option=answer.selected.option,
+                    answered_by=answer.sender,
+                    via=answer.selected.via,
+                    comment=answer.selected.comment,
+                    event_id=answer.event_id,
+                    answer_ts=answer.ts,
+                ),
+            )
+        case Lapsed():
+            if now_ms < question.asked.expires_at_ms:
+                return question, ()
+            return _closed(question, Closing(Outcome.EXPIRED, at_ms=now_ms))
+        case Cancelled(reason=reason):
+            return _closed(question, Closing(Outcome.CANCELLED, at_ms=now_ms, reason=reason))
+        case Superseded():
+            return _closed(question, Closing(Outcome.SUPERSEDED, at_ms=now_ms))
+        case AnsweredElsewhere(claim=claim):
+            return _closed(question, Closing(Outcome.ANSWERED_ELSEWHERE, at_ms=now_ms, claim=claim))
+        case Undelivered(reason=reason):
+            closed, _ = _closed(question, Closing(Outcome.UNDELIVERABLE, at_ms=now_ms, reason=reason))
+            return closed, (Effect.RELEASE,)  # the room has nothing that an edit could change
+        case _:
+            assert_never(event)
+
+
+def _closed(question: Question, closing: Closing) -> tuple[Question, tuple[Effect, ...]]:
+    return replace(question, status=closing.outcome.status, closing=closing), CLOSED

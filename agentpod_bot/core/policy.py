@@ -1,0 +1,145 @@
+"""Who may answer, and what may be asked now: the configuration's rules as pure functions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from agentpod_bot.errors import (
+    ApproverNotInRoom,
+    NoApprover,
+    NotInRoom,
+    RoomEncryptedWithoutCrypto,
+    RoomReplaced,
+    TooManyPending,
+    Unavailable,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from agentpod_bot.core.ids import RoomId, RouteName, UserId
+    from agentpod_bot.core.model import Question
+    from agentpod_bot.core.room import RoomState
+
+
+class Reactions(StrEnum):
+    """What a route does with reactions: offers keycaps itself, only heeds them, or neither."""
+
+    SEED = "seed"
+    ACCEPT = "accept"
+    OFF = "off"
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """A room, and who may answer there."""
+
+    name: RouteName
+    room_id: RoomId
+    approvers: frozenset[UserId]
+    harnesses: frozenset[str]
+    reactions: Reactions
+    max_pending: int
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Bounds on requests; times in milliseconds."""
+
+    ttl_ms: int
+    max_ttl_ms: int
+    retention_ms: int
+    max_pending_per_session: int
+    max_pending_per_token: int
+    max_waits_per_token: int
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """Everything of the configuration that decides. Replaced as a whole on a reload."""
+
+    own: UserId
+    agents: frozenset[UserId]
+    routes: Mapping[RouteName, Route]
+    limits: Limits
+
+    def rooms(self) -> frozenset[RoomId]:
+        """Every room that a route names."""
+        return frozenset(route.room_id for route in self.routes.values())
+
+    def may_answer(self, sender: UserId, question: Question, room: RoomState) -> bool:
+        """Whether `sender` decides `question`: an approver of its route, joined, no bot; by exact id.
+
+        A route that left the configuration, or moved to another room, has no approvers.
+        """
+        route = self.routes.get(question.asked.route)
+        return (
+            route is not None
+            and route.room_id == question.asked.room_id == room.room_id
+            and sender in route.approvers
+            and sender in room.joined
+            and not self.is_bot(sender)
+        )
+
+    def is_bot(self, sender: UserId) -> bool:
+        """Whether nothing that `sender` says is ever an answer."""
+        return sender == self.own or sender in self.agents
+
+    def may_invite(self, sender: UserId, room_id: RoomId) -> bool:
+        """Whether an invitation is followed: into a configured room, by an approver of its route."""
+        return any(route.room_id == room_id and sender in route.approvers for route in self.routes.values())
+
+    def heeds_reactions(self, question: Question) -> bool:
+        """Whether reactions answer this question."""
+        route = self.routes.get(question.asked.route)
+        return route is not None and route.reactions is not Reactions.OFF
+
+    def seeds_reactions(self, question: Question) -> bool:
+        """Whether the bot offers keycaps under this question."""
+        route = self.routes.get(question.asked.route)
+        return route is not None and route.reactions is Reactions.SEED
+
+
+def check_reachable(route: Route, room: RoomState | None) -> frozenset[UserId]:
+    """Return the approvers whom a question of this route reaches now; raise the reason why there is none."""
+    if not route.approvers:
+        raise NoApprover(f"route {route.name} has no approver")
+    if room is None:
+        raise Unavailable(f"the state of the room of route {route.name} is not known yet")
+    if room.replaced:
+        raise RoomReplaced(f"the room of route {route.name} was replaced by another one", retry_after_s=60)
+    if not room.bot_joined:
+        raise NotInRoom(f"the bot is not in the room of route {route.name}", retry_after_s=60)
+    match room.encrypted:
+        case None:
+            raise Unavailable(f"whether the room of route {route.name} is encrypted is not known yet")
+        case True:
+            raise RoomEncryptedWithoutCrypto(
+                f"the room of route {route.name} is encrypted, and this bot cannot encrypt", retry_after_s=60
+            )
+        case False:
+            pass
+    joined = route.approvers & room.joined
+    if not joined:
+        raise ApproverNotInRoom(f"no approver of route {route.name} is in its room", retry_after_s=60)
+    return joined
+
+
+def check_caps(
+    limits: Limits,
+    route: Route,
+    *,
+    of_session: Sequence[Question],
+    of_token: Sequence[Question],
+    of_route: Sequence[Question],
+) -> None:
+    """Raise `TooManyPending` where one more open question would pass a cap."""
+    for scope, open_now, cap in (
+        ("session", of_session, limits.max_pending_per_session),
+        ("token", of_token, limits.max_pending_per_token),
+        ("route", of_route, route.max_pending),
+    ):
+        if len(open_now) >= cap:
+            raise TooManyPending(scope, cap)

@@ -1,0 +1,114 @@
+"""JSON bodies from outside, read so that no two readers can read them differently (RFC 8259, RFC 7493)."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from agentpod_bot.errors import Invalid, MalformedJson
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from pydantic_core import ErrorDetails
+
+Loc = tuple[str | int, ...]
+Model = TypeVar("Model", bound=BaseModel)
+
+MAX_SAFE_INTEGER = 2**53 - 1
+"""Larger whole numbers are refused by homeservers and read inexactly by JavaScript."""
+MAX_DIGITS = 40
+"""Digits of a whole number that are worth reading; a longer one only has to be too large."""
+MAX_FAULTS = 50
+UNKNOWN_TAG = "is of an unknown type"
+
+# Only an escape can bring a surrogate into text that was decoded as UTF-8.
+_SURROGATE_ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
+_SURROGATE = re.compile(r"[\ud800-\udfff]")
+
+
+def read(body: bytes) -> dict[str, Any]:
+    """Return the JSON object that `body` is.
+
+    Raises `MalformedJson` for anything but one UTF-8 JSON text: a byte order mark, a key that
+    stands twice in one object, NaN or Infinity, nesting that no reader can follow.
+    Raises `Invalid` where the text is no object, or a string in it holds a lone surrogate.
+    """
+    try:
+        text = body.decode("utf-8")
+    except UnicodeDecodeError as fault:
+        raise MalformedJson("the body is not UTF-8") from fault
+    try:
+        content = json.loads(text, object_pairs_hook=_once, parse_constant=_no_number, parse_int=_whole)
+    except json.JSONDecodeError as fault:
+        raise MalformedJson(f"{fault.msg} (line {fault.lineno}, column {fault.colno})") from fault
+    except RecursionError as fault:
+        raise MalformedJson("the body is nested too deeply") from fault
+    if not isinstance(content, dict):
+        raise Invalid((), "must be an object")
+    if _SURROGATE_ESCAPE.search(text):
+        for loc, string in _strings(content):
+            if _SURROGATE.search(string):
+                raise Invalid(loc, "must not hold a lone surrogate")
+    return content
+
+
+def validated(model: type[Model], body: bytes, *, place: Callable[[Loc], Loc] = tuple) -> Model:
+    """Return `body` as `model`; raises `MalformedJson`, or `Invalid` with every field at fault.
+
+    `place` turns a path as pydantic writes it into the one of the JSON text.
+    """
+    try:
+        return model.model_validate(read(body))
+    except ValidationError as fault:
+        # Neither input nor context: what was sent may be secret, and its sender knows it.
+        found = fault.errors(include_url=False, include_context=False, include_input=False)
+        raise invalid([(place(each["loc"]), _sentence(each)) for each in found]) from None
+
+
+def invalid(faults: list[tuple[Loc, str]]) -> Invalid:
+    """One error that names every field at fault; `faults` is not empty."""
+    (loc, msg), *more = faults[:MAX_FAULTS]
+    return Invalid(loc, msg, more=tuple(more))
+
+
+def _sentence(fault: ErrorDetails) -> str:
+    # The one message of pydantic's that quotes what was sent.
+    return UNKNOWN_TAG if fault["type"] == "union_tag_invalid" else fault["msg"]
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    members = dict(pairs)
+    if len(members) != len(pairs):
+        raise MalformedJson("a key stands twice in one object")
+    return members
+
+
+def _no_number(_constant: str) -> NoReturn:
+    raise MalformedJson("NaN and Infinity are no JSON")
+
+
+def _whole(digits: str) -> int:
+    # Python refuses to read thousands of digits; cut, the number is still beyond every limit here.
+    return int(digits[:MAX_DIGITS])
+
+
+def _strings(content: dict[str, Any]) -> Iterator[tuple[Loc, str]]:
+    """Every string and key with its place, without recursion."""
+    left: list[tuple[Loc, Any]] = [((), content)]
+    while left:
+        loc, value = left.pop()
+        match value:
+            case str():
+                yield loc, value
+            case dict():
+                for key, member in value.items():
+                    yield loc, key
+                    left.append(((*loc, key), member))
+            case list():
+                left.extend(((*loc, index), item) for index, item in enumerate(value))
+            case _:
+                pass

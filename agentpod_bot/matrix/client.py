@@ -1,0 +1,247 @@
+"""The homeserver as the broker sees it: one nio client, with our own deadlines and our own errors."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import secrets
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+import aiohttp
+import nio
+from nio.api import Api
+from nio.client.async_client import AsyncClient, AsyncClientConfig
+
+from agentpod_bot.core.ids import EventId, RoomId, TxnId, UserId
+from agentpod_bot.core.room import RoomState
+from agentpod_bot.errors import HomeserverUnavailable, MatrixError, Refused, TokenRefused
+from agentpod_bot.matrix.events import ENCRYPTION, TOMBSTONE
+from agentpod_bot.matrix.failures import decode, failure_of
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+
+OK: Final = 200
+NOT_FOUND: Final = 404
+
+DEADLINE_S = 30.0
+"""How long any call may take as a whole; a sync may take this much longer than it asked to wait."""
+
+ANEW_MS: Final = 1000
+
+NO_ANSWER = (aiohttp.ClientError, TimeoutError, OSError, ValueError, RecursionError)
+"""What nio and aiohttp raise where nothing usable came: not reached, cut (also amid the body), late, not text."""
+
+
+class MatrixClient:
+    """Fits `ports.Homeserver`. Every method ends within its deadline and raises only `MatrixError`s.
+
+    Nothing is repeated here (nio's own repeating is off): the outbox and the sync loop
+    decide when. Only aiohttp repeats a GET or PUT once that was cut before any answer,
+    which the transaction id makes safe. nio keeps no rooms, no position and no keys for us.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        user_id: UserId,
+        access_token: str,
+        *,
+        device_id: str | None = None,
+        deadline_s: float = DEADLINE_S,
+    ) -> None:
+        self._user_id = user_id
+        self._token = access_token
+        self._deadline_s = deadline_s
+        self._nio = AsyncClient(url.rstrip("/"), user_id, device_id or "", config=nio_config(deadline_s))
+        self._closed = False
+        self._anew = itertools.count(secrets.randbelow(ANEW_MS))
+
+    @property
+    def user_id(self) -> UserId:
+        """The bot's own account, as configured."""
+        return self._user_id
+
+    async def whoami(self) -> tuple[UserId, str | None]:
+        """The account and the device that the access token belongs to."""
+        match await self._ask(self._nio.whoami):
+            case nio.WhoamiResponse(user_id=user_id, device_id=device_id):
+                return UserId(user_id), device_id
+            case other:
+                raise unexpected(other)
+
+    async def send(self, room_id: RoomId, event_type: str, content: Mapping[str, Any], txn_id: TxnId) -> EventId:
+        """Send one event as it is; the same transaction id is the same event however often it is tried."""
+        match await self._ask(self._nio.room_send, room_id, event_type, dict(content), tx_id=txn_id):
+            case nio.RoomSendResponse(event_id=event_id):
+                return EventId(event_id)
+            case other:
+                raise unexpected(other)
+
+    async def join(self, room_id: RoomId) -> None:
+        """Accept an invitation; a room that the bot is in already changes nothing."""
+        match await self._ask(self._nio.join, room_id):
+            case nio.JoinResponse():
+                return
+            case other:
+                raise unexpected(other)
+
+    async def resolve_alias(self, alias: str) -> RoomId:
+        """The room that an alias means now; `Refused` where it means none."""
+        match await self._ask(self._nio.room_resolve_alias, alias):
+            case nio.RoomResolveAliasResponse(room_id=room_id):
+                return RoomId(room_id)
+            case other:
+                raise unexpected(other)
+
+    async def room_state(self, room_id: RoomId) -> RoomState:
+        """Who is joined, and whether the room is encrypted or replaced, asked anew.
+
+        A room that the bot may not look into is one that it is not joined to. Whether
+        it is encrypted is None where the homeserver did not say: then nothing may be sent.
+        """
+        try:
+            members = await self._ask(self._nio.joined_members, room_id)
+        except Refused as refused:
+            if refused.status in (403, NOT_FOUND):
+                return RoomState(room_id=room_id, joined=frozenset(), bot_joined=False, encrypted=None)
+            raise
+        match members:
+            case nio.JoinedMembersResponse(members=found):
+                joined = frozenset(UserId(member.user_id) for member in found)
+            case other:
+                raise unexpected(other)
+        try:
+            encrypted = await self._has_state(room_id, ENCRYPTION)
+        except TokenRefused:
+            raise
+        except MatrixError:
+            encrypted = None
+        replaced = await self._has_state(room_id, TOMBSTONE)
+        return RoomState(
+            room_id=room_id, joined=joined, bot_joined=self._user_id in joined, encrypted=encrypted, replaced=replaced
+        )
+
+    async def sync(self, since: str | None, *, timeout_ms: int, sync_filter: Mapping[str, Any]) -> dict[str, Any]:
+        """One sync response, as it came. `timeout_ms` is how long the homeserver may wait for news.
+
+        A sync from the start is answered at once, and anew: Synapse keeps answers for two
+        minutes and gives them to equal requests, so such a request never equals the last.
+        """
+        if since is None:
+            timeout_ms = next(self._anew) % ANEW_MS + 1
+        request = Api.sync("", since=since, timeout=timeout_ms, filter=dict(sync_filter))
+        return await self._read(request, deadline_s=timeout_ms / 1000 + self._deadline_s)
+
+    async def messages(
+        self,
+        room_id: RoomId,
+        from_token: str,
+        *,
+        limit: int,
+        to_token: str | None = None,
+        event_filter: Mapping[str, Any] | None = None,
+    ) -> dict[str, Any]:
+        """One page of a room's past before `from_token`, newest first, as it came."""
+        request = Api.room_messages(
+            "",
+            room_id,
+            start=from_token,
+            end=to_token,
+            limit=limit,
+            message_filter=None if event_filter is None else dict(event_filter),
+        )
+        return await self._read(request, deadline_s=self._deadline_s)
+
+    async def close(self) -> None:
+        """Close the connections; no call works after it."""
+        self._closed = True
+        await self._nio.close()  # type: ignore[no-untyped-call]  # nio annotates only in part
+
+    async def _has_state(self, room_id: RoomId, event_type: str) -> bool:
+        try:
+            await self._ask(self._nio.room_get_state_event, room_id, event_type)
+        except Refused as refused:
+            if refused.status == NOT_FOUND and refused.errcode == "M_NOT_FOUND":
+                return False
+            raise
+        return True
+
+    async def _ask(self, call: Callable[..., Awaitable[Any]], *args: Any, **kwargs: Any) -> Any:
+        """`ask`, with our token: nio forgets its own at any error that says soft_logout, whatever it is about."""
+        self._must_be_open()
+        self._nio.access_token = self._token
+        try:
+            return await ask(self._deadline_s, call, *args, **kwargs)
+        finally:
+            self._nio.access_token = self._token
+
+    async def _read(self, request: tuple[str, str], *, deadline_s: float) -> dict[str, Any]:
+        """Make a request of nio's over nio's connection, but read the JSON ourselves.
+
+        `AsyncClient.sync` and `room_messages` would check each event against JSON schemas
+        (some 0.4 ms an event, fifty times what reading the JSON costs), keep rooms and a
+        position that we do not use and that a sync from the start would go on from, and
+        raise, with the whole response lost, where an event is no object: then the loop
+        would stand still for good.
+        """
+        self._must_be_open()
+        method, path = request
+        path = path.replace("?access_token=&", "?", 1)  # the token goes in the header only
+        async with deadline(deadline_s):
+            transport = await self._nio.send(
+                method, path, headers={"Authorization": f"Bearer {self._token}"}, timeout=deadline_s
+            )
+            async with transport:
+                raw = await transport.read()
+        body = decode(raw)
+        if transport.status != OK or body is None:
+            raise failure_of(transport.status, transport.headers, raw)
+        return body
+
+    def _must_be_open(self) -> None:
+        # nio would silently open new connections that nobody closes.
+        if self._closed:
+            raise HomeserverUnavailable("the client is closed")
+
+
+@asynccontextmanager
+async def deadline(seconds: float) -> AsyncIterator[None]:
+    """Whatever nio waits for, it ends here; what is no answer is `HomeserverUnavailable`."""
+    try:
+        async with asyncio.timeout(seconds):
+            yield
+    except NO_ANSWER as error:
+        raise HomeserverUnavailable(f"no answer: {type(error).__name__}") from error
+
+
+async def ask(deadline_s: float, call: Callable[..., Awaitable[Any]], *args: Any, **kwargs: Any) -> Any:
+    """Make one of nio's own calls; return nio's response where the homeserver granted it.
+
+    Looks at the HTTP status itself, because nio takes some refusals for what was asked.
+    """
+    async with deadline(deadline_s):
+        answer = await call(*args, **kwargs)
+        transport: aiohttp.ClientResponse = answer.transport_response
+        raw = await transport.read()  # nio has read it: this takes what it kept
+    if transport.status != OK:
+        raise failure_of(transport.status, transport.headers, raw)
+    return answer
+
+
+def nio_config(deadline_s: float) -> AsyncClientConfig:
+    """A nio client without memory, encryption and repeating of its own."""
+    return AsyncClientConfig(
+        max_limit_exceeded=0,
+        max_timeouts=0,
+        request_timeout=deadline_s,
+        store=None,
+        store_sync_tokens=False,
+        encryption_enabled=False,
+    )
+
+
+def unexpected(answer: Any) -> HomeserverUnavailable:
+    """A 200 that does not say what was asked: unusable, but a repeat is safe."""
+    return HomeserverUnavailable(f"an answer that cannot be read ({type(answer).__name__})", status=OK)

@@ -1,0 +1,100 @@
+"""The events that a `limited` timeline left out, paged back so that no answer in them is lost."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+import structlog
+
+from agentpod_bot.errors import HomeserverUnavailable, Refused
+from agentpod_bot.matrix.events import event_id_of, ts_of
+from agentpod_bot.matrix.response import PAST_FILTER
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from agentpod_bot.core.ids import EventId, RoomId
+    from agentpod_bot.matrix.response import Part
+
+PAGE: Final = 100
+MOST_EVENTS: Final = 2_000
+"""How far a gap is followed where no open question needs more."""
+MOST_EVENTS_EVER: Final = 20_000
+MOST_PAGES: Final = 400
+"""A homeserver may answer pages that are short or, once filtered, empty."""
+SLACK_MS: Final = 60_000
+"""How much earlier than its question an answer may be dated: clocks of homeservers differ."""
+
+log = structlog.get_logger(__name__)
+
+
+class Past(Protocol):
+    """Pages of a room's past, newest first (`MatrixClient.messages`)."""
+
+    async def messages(
+        self,
+        room_id: RoomId,
+        from_token: str,
+        *,
+        limit: int,
+        to_token: str | None = None,
+        event_filter: Mapping[str, Any] | None = None,
+    ) -> dict[str, Any]:
+        """One page."""
+        ...
+
+
+async def missing(past: Past, part: Part, *, newest_seen: EventId | None, oldest_open_ts: int | None) -> list[object]:
+    """The raw events before a limited timeline, oldest first, back to the newest processed one.
+
+    Where none was processed yet: back to a minute before the oldest open question, and
+    nothing where none is open. A `MatrixError` means that the gap is not filled: the
+    response must not be handled then. Only a left room that the homeserver refuses to
+    show (for good) counts as having no gap.
+    """
+    if not part.limited or newest_seen in {event_id_of(event) for event in part.timeline}:
+        return []
+    if newest_seen is None and oldest_open_ts is None:
+        return []
+    try:
+        newest_first = await _paged(past, part, newest_seen, oldest_open_ts)
+    except Refused as refused:
+        if not part.left:
+            raise
+        log.warning("timeline_gap_unreadable", room_id=part.room_id, errcode=refused.errcode)
+        return []
+    return newest_first[::-1]
+
+
+async def _paged(past: Past, part: Part, newest_seen: EventId | None, oldest_open_ts: int | None) -> list[object]:
+    token = part.prev_batch
+    if token is None:
+        raise HomeserverUnavailable("a limited timeline without prev_batch", status=200)
+    horizon = None if oldest_open_ts is None else oldest_open_ts - SLACK_MS
+    found: list[object] = []
+    for _ in range(MOST_PAGES):
+        page = await past.messages(part.room_id, token, limit=PAGE, event_filter=PAST_FILTER)
+        chunk, end = page.get("chunk"), page.get("end")
+        if not isinstance(chunk, list):
+            raise HomeserverUnavailable("a page of messages without chunk", status=200)
+        ids = [event_id_of(event) for event in chunk]
+        if newest_seen is not None and newest_seen in ids:
+            cut = ids.index(newest_seen)
+            # An event that came late over federation may stand before the newest processed one.
+            return [*found, *chunk[:cut], *_since(chunk[cut + 1 :], horizon)]
+        found.extend(chunk)
+        # The whole page must be old: one event with a false date must not hide what is before it.
+        enough = horizon is None or (bool(chunk) and not _since(chunk, horizon))
+        if enough and newest_seen is None:
+            return found
+        if (enough and len(found) >= MOST_EVENTS) or len(found) >= MOST_EVENTS_EVER:
+            break
+        if not isinstance(end, str) or end == token:  # the room's beginning
+            return found
+        token = end
+    log.warning("timeline_gap_cut", room_id=part.room_id, events=len(found))
+    return found
+
+
+def _since(events: Sequence[object], horizon: int | None) -> list[object]:
+    return [] if horizon is None else [event for event in events if (ts_of(event) or 0) >= horizon]

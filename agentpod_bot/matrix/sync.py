@@ -1,0 +1,176 @@
+"""Our own sync loop: each response is handled whole, in order, before the next one is asked for.
+
+Not nio's `sync_forever`, which keeps its position before anything is handled, leaves
+gaps open and spins on errors.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol
+
+import structlog
+
+from agentpod_bot.core.room import Batch
+from agentpod_bot.errors import AgentpodError, MatrixError, RateLimited, Refused, TokenRefused, Unavailable
+from agentpod_bot.matrix.gap import Past, missing
+from agentpod_bot.matrix.response import SYNC_FILTER, Part, invites_of, next_batch_of, parts_of, room_batch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from agentpod_bot.core.ids import EventId, RoomId, UserId
+    from agentpod_bot.core.room import RoomBatch
+    from agentpod_bot.ports import Clock
+
+POLL_MS: Final = 30_000
+SHORTEST_CEILING_S: Final = 1.0
+LONGEST_WAIT_S: Final = 60.0
+TOKEN_WAIT_S: Final = 60.0
+
+BAD_REQUEST: Final = 400
+LOST_POSITION: Final = frozenset({"M_UNKNOWN_POS", "M_INVALID_PARAM", "M_UNKNOWN"})
+"""What homeservers answer to a `since` that they do not know (a restored or another database)."""
+
+log = structlog.get_logger(__name__)
+
+
+class SyncSource(Past, Protocol):
+    """The homeserver's side of the loop; `MatrixClient` fits it."""
+
+    @property
+    def user_id(self) -> UserId:
+        """The bot's own account."""
+        ...
+
+    async def sync(self, since: str | None, *, timeout_ms: int, sync_filter: Mapping[str, Any]) -> dict[str, Any]:
+        """One sync response, as it came."""
+        ...
+
+
+class SyncHandler(Protocol):
+    """Our side of the loop: the store's memory, and what is done with a response.
+
+    `Unavailable` from any of these means later again; anything else ends the loop.
+    """
+
+    def rooms(self) -> frozenset[RoomId]:
+        """The configured rooms, now; all others are ignored but for their invitations."""
+        ...
+
+    async def position(self) -> str | None:
+        """Where the first sync of this process begins; None for a new store."""
+        ...
+
+    async def newest_seen(self, room_id: RoomId) -> EventId | None:
+        """The event of the room that was processed last."""
+        ...
+
+    async def oldest_open_ts(self, room_id: RoomId) -> int | None:
+        """When the room's oldest open question was created, in UTC milliseconds; None where none is open."""
+        ...
+
+    async def handle(self, batch: Batch) -> None:
+        """Process one response and move the position, in one transaction.
+
+        Returning means that it is committed. Events that were processed before may come
+        again and must be skipped.
+        """
+        ...
+
+
+class SyncLoop:
+    """Runs until cancelled. The three attributes are what readiness is judged by."""
+
+    def __init__(self, source: SyncSource, handler: SyncHandler, clock: Clock, *, jitter: Callable[[], float]) -> None:
+        """`jitter` gives a random number from 0 up to 1, anew at each call."""
+        self._source = source
+        self._handler = handler
+        self._clock = clock
+        self._jitter = jitter
+        self._since: str | None = None
+        self._began = False
+        self._lost_position = False
+        self._failures = 0
+        self.last_good_sync: float | None = None
+        """`clock.monotonic()` when a response was last handled."""
+        self.token_refused = False
+        self.first_sync_done = asyncio.Event()
+
+    async def run(self) -> NoReturn:
+        """Sync for ever. Raises only what `handle` raised and cannot be repeated."""
+        while True:
+            try:
+                if not self._began:
+                    self._since = await self._handler.position()
+                    self._began = True
+                batch = await self._next()
+            except (MatrixError, Unavailable) as error:
+                await self._wait(error)
+                continue
+            try:
+                await self._handler.handle(batch)
+            except Unavailable as error:
+                await self._wait(error)
+                continue
+            self._went_well(batch)
+            await asyncio.sleep(0)  # what the decisions released goes before the next request is built
+
+    async def _next(self) -> Batch:
+        """The next response with its gaps filled; a `MatrixError` leaves the position where it is."""
+        response = await self._response()
+        own = self._source.user_id
+        rooms = [await self._filled(part, own) for part in parts_of(response, self._handler.rooms())]
+        return Batch(next_batch=next_batch_of(response), rooms=tuple(rooms), invites=invites_of(response, own))
+
+    async def _response(self) -> dict[str, Any]:
+        # At the start and after a fault, what matters is to know soon whether all is well.
+        quick = self._failures > 0 or not self.first_sync_done.is_set()
+        try:
+            response = await self._source.sync(self._since, timeout_ms=0 if quick else POLL_MS, sync_filter=SYNC_FILTER)
+        except Refused as refused:
+            if self._since is not None and refused.status == BAD_REQUEST and refused.errcode in LOST_POSITION:
+                log.warning("sync_position_refused", errcode=refused.errcode)
+                self._since = None
+                self._lost_position = True
+            raise
+        self.token_refused = False
+        return response
+
+    async def _filled(self, part: Part, own: UserId) -> RoomBatch:
+        if not part.limited:
+            return room_batch(part, (), own)
+        past = await missing(
+            self._source,
+            part,
+            newest_seen=await self._handler.newest_seen(part.room_id),
+            oldest_open_ts=await self._handler.oldest_open_ts(part.room_id),
+        )
+        return room_batch(part, past, own)
+
+    def _went_well(self, batch: Batch) -> None:
+        # A homeserver that refuses each position it gave must not be asked in a circle
+        # without waiting: only a sync that went on from a position ends the backoff.
+        if self._since is not None or not self._lost_position:
+            self._failures = 0
+            self._lost_position = False
+        self._since = batch.next_batch
+        self.last_good_sync = self._clock.monotonic()
+        self.first_sync_done.set()
+
+    async def _wait(self, error: AgentpodError) -> None:
+        """Exponential backoff with full jitter; never shorter than the homeserver asks for."""
+        ceiling = min(LONGEST_WAIT_S, SHORTEST_CEILING_S * 2 ** min(self._failures, 16))
+        self._failures += 1
+        wait_s = ceiling * self._jitter()
+        match error:
+            case TokenRefused(soft_logout=soft_logout):
+                self.token_refused = True
+                wait_s = TOKEN_WAIT_S
+                log.error("sync_token_refused", soft_logout=soft_logout)
+            case RateLimited(retry_after_ms=retry_after_ms):
+                wait_s = max(wait_s, retry_after_ms / 1000)
+                log.warning("sync_rate_limited", wait_s=round(wait_s, 1))
+            case _:
+                log.warning("sync_failed", error=error.code, reason=str(error), wait_s=round(wait_s, 1))
+        await self._clock.sleep(wait_s)

@@ -1,0 +1,102 @@
+"""What the bot says back: notices that reply to a person, and the keycaps under a question.
+
+Each notice replies to the event given as `reply_to`, in `thread` where that event is in
+one, and pings nobody.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from agentpod_bot.core.answer import KEYCAPS
+from agentpod_bot.render import sentences
+from agentpod_bot.render.content import notice
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from agentpod_bot.core.ids import EventId
+    from agentpod_bot.core.model import Question
+
+MAX_LISTED = 20
+"""Questions named in one notice; the number of the others is said."""
+_EMOJI_STYLE = "\ufe0f"
+
+
+def hint(question: Question, *, reply_to: EventId, thread: EventId | None = None) -> dict[str, Any]:
+    """Say that an answer matches no option, and what the options are."""
+    asked = question.asked
+    options = [sentences.option_line(offered) for offered in asked.offered]
+    return notice("\n".join([sentences.no_match(asked), *options]), reply_to=reply_to, thread=thread)
+
+
+def which_one(
+    questions: Sequence[Question], *, now_ms: int, reply_to: EventId, thread: EventId | None = None
+) -> dict[str, Any]:
+    """Ask which of these open questions an answer is for."""
+    lines = [sentences.which_one(), *_listed(questions, now_ms), *_more(questions)]
+    if questions:
+        lines.append(sentences.how_with_code(questions[0].asked.code))
+    return notice("\n".join(lines), reply_to=reply_to, thread=thread)
+
+
+def open_list(
+    questions: Sequence[Question], *, now_ms: int, reply_to: EventId, thread: EventId | None = None
+) -> dict[str, Any]:
+    """List what is open, with a link to each."""
+    lines = [sentences.open_questions(len(questions))]
+    for line, question in zip(_listed(questions, now_ms), questions, strict=False):
+        lines += [line, f"    {_link(question)}"]
+    lines += _more(questions)
+    return notice("\n".join(lines), reply_to=reply_to, thread=thread)
+
+
+def not_approver(question: Question, *, reply_to: EventId, thread: EventId | None = None) -> dict[str, Any]:
+    """Say that somebody may not answer this question."""
+    return notice(sentences.not_an_approver(question.asked), reply_to=reply_to, thread=thread)
+
+
+def late(question: Question, *, reply_to: EventId, thread: EventId | None = None) -> dict[str, Any]:
+    """Say what had happened to the question when an answer came; `ValueError` for an open one."""
+    if question.closing is None:
+        raise ValueError("an open question has no end that an answer could be too late for")
+    return notice(sentences.too_late(question.asked, question.closing), reply_to=reply_to, thread=thread)
+
+
+def refused(question: Question, why: str, *, reply_to: EventId, thread: EventId | None = None) -> dict[str, Any]:
+    """Say why a structured answer does not count."""
+    return notice(sentences.answer_refused(question.asked, why), reply_to=reply_to, thread=thread)
+
+
+def undecryptable(question: Question, *, reply_to: EventId, thread: EventId | None = None) -> dict[str, Any]:
+    """Ask for an answer that could not be decrypted to be sent again."""
+    return notice(sentences.unreadable(question.asked), reply_to=reply_to, thread=thread)
+
+
+def keycaps(question: Question) -> tuple[dict[str, Any], ...]:
+    """Return the contents of the `m.reaction` events that offer the first ten options (`ValueError`: no event)."""
+    if question.event_id is None:
+        raise ValueError("a question that is not in the room cannot carry reactions")
+    return tuple(keycap(question.event_id, offered.position) for offered in question.asked.offered[: len(KEYCAPS)])
+
+
+def keycap(event_id: EventId, position: int) -> dict[str, Any]:
+    """Return the content of one `m.reaction`: the keycap of a position from 1 to 10, styled as clients send it."""
+    key = KEYCAPS[position - 1]
+    styled = key[0] + _EMOJI_STYLE + key[1:] if len(key) > 1 else key
+    return {"m.relates_to": {"rel_type": "m.annotation", "event_id": event_id, "key": styled}}
+
+
+def _listed(questions: Sequence[Question], now_ms: int) -> list[str]:
+    return [sentences.open_entry(question.asked, now_ms=now_ms) for question in questions[:MAX_LISTED]]
+
+
+def _more(questions: Sequence[Question]) -> list[str]:
+    return [sentences.and_more(len(questions) - MAX_LISTED)] if len(questions) > MAX_LISTED else []
+
+
+def _link(question: Question) -> str:
+    if question.event_id is None:
+        return sentences.not_in_room_yet()
+    return f"https://matrix.to/#/{quote(question.asked.room_id, safe='')}/{quote(question.event_id, safe='')}"

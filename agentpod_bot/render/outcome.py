@@ -1,0 +1,86 @@
+"""The outcome: the edit that turns a closed question into what became of it, with its receipt."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from agentpod_bot.core.envelope import RECEIPT_TYPE, SCHEMA_VERSION, Receipt
+from agentpod_bot.core.labels import kind_of
+from agentpod_bot.render import sentences
+from agentpod_bot.render.content import MAX_EVENT_BYTES, Prose, event_size, instant, stacked
+from agentpod_bot.render.preview import BODY_CHARACTERS, BODY_LINES, Measured, shown
+from agentpod_bot.render.question import block
+
+if TYPE_CHECKING:
+    from agentpod_bot.core.model import Closing, NewQuestion, Question
+
+_SMALLER = 4
+"""By how much less of the preview is shown where the whole would not fit beside the reasons."""
+
+
+def outcome(question: Question) -> dict[str, Any]:
+    """Return the content of the edit: new content for people, the receipt for programs; it pings nobody.
+
+    The question must be closed and have its event; `ValueError` otherwise.
+    """
+    closing = question.closing
+    if closing is None or question.event_id is None:
+        raise ValueError("only a question that was posted and is closed has an outcome to show")
+    lines = _lines(question, closing)
+    edit = _edit(question, lines, _receipt(question.asked, closing), part=1)
+    if event_size(edit) > MAX_EVENT_BYTES:
+        edit = _edit(question, lines, _receipt(question.asked, closing), part=_SMALLER)
+    return edit
+
+
+def closed_message(question: Question) -> dict[str, Any]:
+    """Return a closed question as a message of its own, for people only; `ValueError` for an open one."""
+    if question.closing is None:
+        raise ValueError("an open question is no closed message")
+    return _message(question.asked, _lines(question, question.closing), part=1)
+
+
+def _lines(question: Question, closing: Closing) -> list[str]:
+    asked = question.asked
+    lines = [sentences.outcome_line(asked, closing, delivered_at_ms=question.delivered_at_ms, gave_up=question.gave_up)]
+    lines += [line for line in (sentences.answer_line(closing), sentences.reason_line(closing)) if line is not None]
+    if question.progress is not None:
+        lines += sentences.progress_lines(question.progress)
+    return lines
+
+
+def _edit(question: Question, lines: list[str], receipt: dict[str, Any], *, part: int) -> dict[str, Any]:
+    return {
+        "msgtype": "m.text",
+        "body": f"* {lines[0]}",
+        "m.mentions": {},
+        "m.new_content": _message(question.asked, lines, part=part),
+        "m.relates_to": {"rel_type": "m.replace", "event_id": question.event_id},
+        **receipt,
+    }
+
+
+def _message(asked: NewQuestion, lines: list[str], *, part: int) -> dict[str, Any]:
+    preview = shown(Measured(asked.preview), characters=BODY_CHARACTERS // part, lines=BODY_LINES)
+    prose = stacked([Prose.of(lines), block(asked, preview, sentences.asked_at(asked))], gap="\n\n")
+    return {**prose.message(), "m.mentions": {}}
+
+
+def _receipt(asked: NewQuestion, closing: Closing) -> dict[str, Any]:
+    receipt: dict[str, Any] = {
+        "suite_event_type": RECEIPT_TYPE,
+        "schema_version": SCHEMA_VERSION,
+        "request_id": asked.key.request_id,
+        "session_id": asked.session_id,
+        "request_seq": asked.request_seq,
+        "outcome": closing.outcome.value,
+        "decided_at": instant(closing.at_ms),
+        "subject": {"id": asked.key.request_id, "digest": asked.digest, "revision": asked.key.revision},
+    }
+    if closing.option is not None:
+        option = closing.option.option
+        kind = kind_of(option)
+        receipt |= {"option_id": option.option_id, "meaning": option.meaning.value, "decided_by": closing.answered_by}
+        receipt |= {} if kind is None else {"scope": kind.scope.value}
+    Receipt.model_validate(receipt)
+    return receipt

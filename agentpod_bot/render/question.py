@@ -1,0 +1,181 @@
+"""The question: one message with prose for people, an envelope and a card for programs.
+
+What must be cut is decided here, and with it what may be offered: where anything is cut,
+nothing that approves is, for nobody can approve what nobody saw.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from pydantic import ValidationError
+
+from agentpod_bot.core.digest import SUBJECT_SCHEMA
+from agentpod_bot.core.envelope import CARD_KEY, CARD_OPTIONS, QUESTION_TYPE, SCHEMA_VERSION, Envelope
+from agentpod_bot.core.labels import Withhold, guarded_scope, kind_of, offer
+from agentpod_bot.core.model import Meaning, Scope
+from agentpod_bot.core.text import fold, folded, visible_line
+from agentpod_bot.errors import Invalid, TooLarge
+from agentpod_bot.render import sentences
+from agentpod_bot.render.content import (
+    MAX_CARD_BYTES,
+    MAX_EVENT_BYTES,
+    Prose,
+    card_size,
+    event_size,
+    instant,
+    stacked,
+)
+from agentpod_bot.render.preview import Measured, Shown, envelope_entries, for_body, prose, shown
+
+if TYPE_CHECKING:
+    from agentpod_bot.core.ids import Code, UserId
+    from agentpod_bot.core.model import NewQuestion, Offered, Option
+
+MAX_TOOL_KIND = 100
+_WORD = re.compile(r"\w+")
+
+
+def compose(
+    asked: NewQuestion, *, mentions: tuple[UserId, ...], other_codes: frozenset[Code]
+) -> tuple[NewQuestion, dict[str, Any]]:
+    """Return the question with what it offers, and the whole content of its `m.room.message`.
+
+    `asked.offered` is not looked at. `mentions` are pinged, and nobody else;
+    `other_codes` are those of the room's other open questions. Raises `TooLarge` where it
+    does not fit or nothing is left to offer, `Invalid` where no question can be so.
+    """
+    measured = Measured(asked.preview)
+    preview = for_body(measured)
+    is_cut = preview.is_cut or is_title_cut(asked)
+    if not is_cut:
+        offered = offer(asked.options, withhold=Withhold.NOTHING if asked.preview_complete else Withhold.ALWAYS)
+        content = _envelope(replace(asked, offered=offered), mentions, preview, is_complete=asked.preview_complete)
+        is_cut = card_size(content) > MAX_CARD_BYTES
+    if is_cut:
+        offered = offer(asked.options, withhold=Withhold.APPROVING)
+        content = _cut_envelope(replace(asked, offered=offered), mentions, measured)
+    question = replace(asked, offered=offered)
+    content = _prose(question, preview, is_cut=is_cut, other_codes=other_codes).message() | content
+    if event_size(content) > MAX_EVENT_BYTES:
+        raise TooLarge("preview", "the question does not fit into a room's event")
+    try:
+        Envelope.model_validate(content)
+    except ValidationError as refused:
+        fault = refused.errors()[0]
+        raise Invalid(fault["loc"], fault["msg"]) from refused
+    return question, content
+
+
+def is_title_cut(asked: NewQuestion) -> bool:
+    """Whether the title is longer than readers draw it."""
+    return len(visible_line(asked.title, limit=sentences.MAX_TITLE + 1)) > sentences.MAX_TITLE
+
+
+def block(asked: NewQuestion, preview: Shown, head: str) -> Prose:
+    """Return what is said of a question whether open or closed: `head`, what is claimed, what it will do."""
+    notes: list[str] = []
+    if not asked.preview:
+        notes.append(sentences.NO_PREVIEW)
+    if not asked.preview_complete:
+        notes.append(sentences.NOT_COMPLETE)
+    if preview.is_cut or is_title_cut(asked):
+        notes.append(sentences.NOT_ALL_SHOWN)
+    return stacked([Prose.of([head, sentences.claims(asked)]), prose(preview), Prose.of(notes)], gap="\n")
+
+
+def _prose(question: NewQuestion, preview: Shown, *, is_cut: bool, other_codes: frozenset[Code]) -> Prose:
+    notes: list[str] = []
+    if is_cut:
+        notes.append(sentences.NOTHING_TO_APPROVE)
+    elif any(guarded_scope(option, question.options) is Scope.ALWAYS for option in _withheld(question)):
+        notes.append(sentences.NO_ALWAYS)
+    notes.extend(map(sentences.foreign_code, sorted(_codes_held(question, preview, other_codes))))
+    return stacked(
+        [
+            Prose.heading(sentences.first_line(question.title)),
+            stacked([block(question, preview, sentences.open_until(question)), Prose.of(notes)], gap="\n"),
+            Prose.of([sentences.option_line(offered) for offered in question.offered]),
+            Prose.of([sentences.LAST_LINE]),
+        ],
+        gap="\n\n",
+    )
+
+
+def _withheld(question: NewQuestion) -> list[Option]:
+    offered = {each.option.option_id for each in question.offered}
+    return [option for option in question.options if option.option_id not in offered]
+
+
+def _codes_held(question: NewQuestion, preview: Shown, codes: frozenset[Code]) -> set[Code]:
+    """Return the codes that stand as a word in anything that is shown from outside."""
+    texts = [sentences.title_of(question.title), sentences.claims(question)]
+    texts += [offered.printed for offered in question.offered]
+    for part in preview.parts:
+        texts += [part.label, part.head, part.tail or ""]
+    words = {word for text in texts for word in _WORD.findall(fold(text))} if codes else set()
+    return {code for code in codes if folded(code) in words}
+
+
+def _cut_envelope(question: NewQuestion, mentions: tuple[UserId, ...], measured: Measured) -> dict[str, Any]:
+    """Return the envelope with as much of the preview as readers draw."""
+    fitting = _envelope(question, mentions, Shown((), omitted=0, omitted_after=0, is_cut=True), is_complete=False)
+    if card_size(fitting) > MAX_CARD_BYTES:
+        raise TooLarge("options", f"without any preview the question is larger than {MAX_CARD_BYTES} bytes")
+    fits, too_many = 0, MAX_CARD_BYTES
+    while too_many - fits > 1:
+        characters = (fits + too_many) // 2
+        tried = _envelope(question, mentions, shown(measured, characters=characters), is_complete=False)
+        if card_size(tried) <= MAX_CARD_BYTES:
+            fits, fitting = characters, tried
+        else:
+            too_many = characters
+    return fitting
+
+
+def _envelope(
+    question: NewQuestion, mentions: tuple[UserId, ...], preview: Shown, *, is_complete: bool
+) -> dict[str, Any]:
+    """Return everything of the content but the prose."""
+    key = question.key
+    title = sentences.title_of(question.title)
+    tool_kind = visible_line(question.tool_kind or "", limit=MAX_TOOL_KIND)
+    common = {"session_id": question.session_id, "request_seq": question.request_seq, "title": title}
+    return {
+        "m.mentions": {"user_ids": list(mentions)},
+        "suite_event_type": QUESTION_TYPE,
+        "schema_version": SCHEMA_VERSION,
+        "request_id": key.request_id,
+        **common,
+        **({"tool_kind": tool_kind} if tool_kind else {}),
+        "code": question.code,
+        "options": [_option(offered) for offered in question.offered],
+        "subject": {
+            "id": key.request_id,
+            "digest": question.digest,
+            "schema": SUBJECT_SCHEMA,
+            "revision": key.revision,
+            "expires_at": instant(question.expires_at_ms),
+            "preview": envelope_entries(preview),
+            "preview_complete": is_complete,
+        },
+        CARD_KEY: {"schema_version": 1, **common, "options": _card_options(question.offered)},
+    }
+
+
+def _option(offered: Offered) -> dict[str, Any]:
+    option = offered.option
+    kind = kind_of(option)
+    shape = {"id": option.option_id, "label": offered.printed, "meaning": option.meaning.value}
+    return shape if kind is None else shape | {"scope": kind.scope.value}
+
+
+def _card_options(offered: tuple[Offered, ...]) -> list[dict[str, Any]]:
+    """Return the four that a card draws: the first ones, but never without one that rejects."""
+    drawn = list(offered[:CARD_OPTIONS])
+    rejecting = [each for each in offered if each.option.meaning is Meaning.REJECT]
+    if rejecting and rejecting[0] not in drawn:
+        drawn[-1] = rejecting[0]
+    return [{"option_id": each.option.option_id, "name": each.printed} for each in drawn]

@@ -1,0 +1,283 @@
+"""Every sentence that a person reads in a room, in one place.
+
+Plain functions from data to words. Strings from outside come in as they are and are made
+visible here. No sentence says "approved" or "allowed" of anything that was not decided;
+the only earlier uses are that nothing was.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from agentpod_bot.core.model import Meaning, Outcome, Scope
+from agentpod_bot.core.text import visible_line
+
+if TYPE_CHECKING:
+    from agentpod_bot.core.ids import Code
+    from agentpod_bot.core.model import Closing, NewQuestion, Offered, Progress
+
+MAX_TITLE = 300
+"""Characters of a title that readers draw."""
+MAX_TITLE_IN_NOTICE = 80
+MAX_CLAIM = 60
+"""Characters shown of a name that a harness claims."""
+MAX_REASON = 300
+"""Characters shown of a person's or a harness's reason; the harness gets all of a person's."""
+MAX_STEPS = 10
+
+LAST_LINE = "Reply with the number, or the option's name."
+NO_PREVIEW = "Note: the agent did not say what it will do."
+NOT_COMPLETE = "Note: the agent says that this is not all of what it will do."
+NO_ALWAYS = "So options that reach further than this once are not offered."
+NOT_ALL_SHOWN = "Note: not all of what the agent will do could be shown here."
+NOTHING_TO_APPROVE = "The full text could not be shown, so nothing can be approved from this room."
+NOTHING_APPROVED = "Nothing has been approved."
+STOPPED_WAITING = "the agent had stopped waiting"
+
+_MINUTE = 60_000
+_HOUR = 60 * _MINUTE
+_DAY = 24 * _HOUR
+
+
+def title_of(title: str) -> str:
+    """Return a title on one line, cut where readers cut it."""
+    return visible_line(title, limit=MAX_TITLE)
+
+
+def quoted(text: str, *, limit: int = MAX_CLAIM) -> str:
+    """Return an outside text in quotation marks that it cannot close itself."""
+    return in_quotes(visible_line(text, limit=limit))
+
+
+def in_quotes(shown: str) -> str:
+    """Return a text that is visible already in quotation marks that it cannot close itself."""
+    return '"{}"'.format(shown.replace('"', "\u201d"))
+
+
+def clock(at_ms: int, *, seen_from_ms: int) -> str:
+    """Return a time as `10:12 UTC`, with its date where the day is not that of `seen_from_ms`."""
+    at, seen_from = _utc(at_ms), _utc(seen_from_ms)
+    return f"{at:%H:%M} UTC" if at.date() == seen_from.date() else f"{at:%Y-%m-%d %H:%M} UTC"
+
+
+def span(duration_ms: int) -> str:
+    """Return a duration in the largest units that it fills, never more than it is: `1 h 30 min`."""
+    if duration_ms < _MINUTE:
+        return f"{max(duration_ms, 0) // 1000} s"
+    days, rest = divmod(duration_ms, _DAY)
+    hours, rest = divmod(rest, _HOUR)
+    parts = ((days, "d"), (hours, "h"), (rest // _MINUTE, "min"))
+    return " ".join(f"{number} {unit}" for number, unit in parts if number)
+
+
+def first_line(title: str) -> str:
+    """Return the first line of a question."""
+    return f"Permission needed: {title_of(title)}"
+
+
+def open_until(asked: NewQuestion) -> str:
+    """Return the line that says code, client and deadline."""
+    until = clock(asked.expires_at_ms, seen_from_ms=asked.created_at_ms)
+    return f"{_where(asked)} · open until {until} ({span(asked.expires_at_ms - asked.created_at_ms)})"
+
+
+def asked_at(asked: NewQuestion) -> str:
+    """Return the same line of a question that is closed."""
+    return f"{_where(asked)} · asked {clock(asked.created_at_ms, seen_from_ms=asked.created_at_ms)}"
+
+
+def claims(asked: NewQuestion) -> str:
+    """Return the line that says what the harness calls itself and its session."""
+    session = quoted(asked.session_id)
+    agent = (asked.agent or "").strip()
+    return f"Calls itself {quoted(agent)}, session {session}" if agent else f"Session {session}"
+
+
+def hidden(characters: int) -> str:
+    """Return what stands where a text was cut."""
+    return f"[… {_many(characters, 'character')} hidden …]"
+
+
+def items_hidden(items: int) -> str:
+    """Return what stands where whole parts of a preview were left out."""
+    return f"[… {_many(items, 'part')} of the preview hidden …]"
+
+
+def foreign_code(code: Code) -> str:
+    """Warn that an outside text holds another open question's code."""
+    return f"Note: the agent's text holds {code}, which is the code of another open question."
+
+
+def option_line(offered: Offered) -> str:
+    """Return an option's line of the list."""
+    return f"{offered.position}. {offered.printed}"
+
+
+def outcome_line(asked: NewQuestion, closing: Closing, *, delivered_at_ms: int | None, gave_up: bool) -> str:
+    """Return the first line of a closed question."""
+    at = clock(closing.at_ms, seen_from_ms=asked.created_at_ms)
+    line = f"{_ended(asked, closing, at)}: {title_of(asked.title)}"
+    if delivered_at_ms is not None:
+        line += f" · delivered {clock(delivered_at_ms, seen_from_ms=asked.created_at_ms)}"
+    return f"{line} · {STOPPED_WAITING}" if gave_up else line
+
+
+def answer_line(closing: Closing) -> str | None:
+    """Return which option was taken, where the outcome line alone does not say it."""
+    match closing.option:
+        case None:
+            return None
+        case offered if offered.option.meaning is not Meaning.CHOOSE and offered.printed in _SAID_BY_OUTCOME:
+            return None
+        case offered:
+            return f"Answer: {offered.printed}"
+
+
+def reason_line(closing: Closing) -> str | None:
+    """Return the reason that a person gave."""
+    return f"Reason: {visible_line(closing.comment, limit=MAX_REASON)}" if closing.comment else None
+
+
+def progress_lines(progress: Progress) -> tuple[str, ...]:
+    """Return what the harness reports after its decision, steps counted from 1."""
+    lines: list[str] = []
+    if progress.completed:
+        steps = ", ".join(str(index + 1) for index in progress.completed[:MAX_STEPS])
+        more = len(progress.completed) - MAX_STEPS
+        lines.append(f"Steps done: {steps}" + (f" and {more} more" if more > 0 else ""))
+    if progress.next_index is not None:
+        lines.append(f"Next step: {progress.next_index + 1}")
+    if progress.failed_index is not None or progress.failure_reason is not None:
+        step = "" if progress.failed_index is None else f" at step {progress.failed_index + 1}"
+        why = f": {visible_line(progress.failure_reason, limit=MAX_REASON)}" if progress.failure_reason else ""
+        lines.append(f"Failed{step}{why}")
+    if progress.status is not None:
+        lines.append(f"The agent reports: {visible_line(progress.status, limit=MAX_REASON)}")
+    return tuple(lines)
+
+
+def named(asked: NewQuestion) -> str:
+    """Name a question in a notice: its code and the beginning of its title."""
+    return f"{asked.code} {quoted(asked.title, limit=MAX_TITLE_IN_NOTICE)}"
+
+
+def no_match(asked: NewQuestion) -> str:
+    """Say that an answer is none of the options."""
+    return f"That is none of the options of {named(asked)}. {NOTHING_APPROVED} The options are:"
+
+
+def which_one() -> str:
+    """Ask which question an answer is for."""
+    return f"Which question is that for? {NOTHING_APPROVED} Reply to the question itself, or write its code too:"
+
+
+def how_with_code(code: Code) -> str:
+    """Show how an answer with a code is written."""
+    return f"For example: 1 {code}"
+
+
+def not_an_approver(asked: NewQuestion) -> str:
+    """Say that somebody may not answer."""
+    return f"You are not an approver of {named(asked)} here, so your message changes nothing."
+
+
+def too_late(asked: NewQuestion, closing: Closing) -> str:
+    """Say what had happened when an answer came too late."""
+    at = clock(closing.at_ms, seen_from_ms=asked.created_at_ms)
+    match closing.outcome:
+        case Outcome.SELECTED:
+            label = closing.option.printed if closing.option else ""
+            what = f"already answered by {closing.answered_by}: {label}, at {at}"
+        case Outcome.EXPIRED:
+            what = f"too late, expired at {at}, nothing was allowed"
+        case Outcome.CANCELLED:
+            what = f"already closed at {at}: the agent no longer needs an answer; nothing was allowed"
+        case Outcome.SUPERSEDED:
+            what = f"already closed at {at}: replaced by a newer question; nothing was allowed"
+        case Outcome.ANSWERED_ELSEWHERE:
+            what = f"already closed by client {visible_line(asked.key.client)} at {at}: says it was answered there"
+        case Outcome.UNDELIVERABLE:
+            what = f"already closed at {at}: it could not be kept in this room; nothing was allowed"
+    return f"{named(asked)}: {what}. Nothing was approved by your message."
+
+
+def answer_refused(asked: NewQuestion, why: str) -> str:
+    """Say why a structured answer does not count."""
+    reason = visible_line(why, limit=MAX_REASON)
+    return f"That answer does not fit {named(asked)}: {reason}. {NOTHING_APPROVED}"
+
+
+def unreadable(asked: NewQuestion) -> str:
+    """Say that an encrypted answer could not be read."""
+    return (
+        f"Your message about {named(asked)} could not be decrypted here. {NOTHING_APPROVED} "
+        "Please send it again, or react with an option's number."
+    )
+
+
+def open_questions(count: int) -> str:
+    """Head the list of open questions."""
+    return "No question is open here." if count == 0 else f"{_many(count, 'open question')} here:"
+
+
+def open_entry(asked: NewQuestion, *, now_ms: int) -> str:
+    """Return one line of the list of open questions."""
+    return f"{named(asked)} · asked {span(now_ms - asked.created_at_ms)} ago"
+
+
+def not_in_room_yet() -> str:
+    """Stand for the link of a question that is still on its way."""
+    return "not in the room yet"
+
+
+def and_more(count: int) -> str:
+    """End a list that is cut."""
+    return f"and {count} more"
+
+
+_SAID_BY_OUTCOME = frozenset({"Allow once", "Always allow", "Reject", "Never allow"})
+
+
+def _ended(asked: NewQuestion, closing: Closing, at: str) -> str:
+    match closing.outcome:
+        case Outcome.SELECTED:
+            return f"{_decided(closing)} by {closing.answered_by} at {at}"
+        case Outcome.EXPIRED:
+            return f"Expired at {at}, no answer came in time; nothing was allowed"
+        case Outcome.CANCELLED:
+            return f"Cancelled at {at}, the agent no longer needs an answer; nothing was allowed"
+        case Outcome.SUPERSEDED:
+            return f"Closed at {at}, replaced by a newer question; nothing was allowed"
+        case Outcome.ANSWERED_ELSEWHERE:
+            client = visible_line(asked.key.client)
+            return f"At {at} closed by client {client}: says it was answered there; nothing was decided here"
+        case Outcome.UNDELIVERABLE:
+            return f"Closed at {at}, it could not be kept in this room; nothing was allowed"
+
+
+def _decided(closing: Closing) -> str:
+    option = closing.option.option if closing.option else None
+    match (option.meaning, option.scope) if option else (None, None):
+        case Meaning.APPROVE, Scope.ONCE:
+            return "Allowed once"
+        case Meaning.APPROVE, _:
+            return "Allowed always"
+        case Meaning.REJECT, Scope.ALWAYS:
+            return "Rejected always"
+        case Meaning.REJECT, _:
+            return "Rejected"
+        case _:
+            return "Answered"
+
+
+def _where(asked: NewQuestion) -> str:
+    return f"Code {asked.code} · client {visible_line(asked.key.client)}"
+
+
+def _many(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def _utc(at_ms: int) -> datetime:
+    return datetime.fromtimestamp(at_ms // 1000, UTC)

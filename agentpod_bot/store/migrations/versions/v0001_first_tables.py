@@ -1,0 +1,198 @@
+"""The first tables.
+
+A migration is never changed once it is released, and never reads `store.tables`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0001"
+down_revision: str | None = None
+
+NUMBER = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
+
+
+def only_where(condition: str) -> dict[str, Any]:
+    """Keyword arguments of a partial index."""
+    return {"sqlite_where": sa.text(condition), "postgresql_where": sa.text(condition)}
+
+
+def upgrade() -> None:
+    """Make every table."""
+    op.create_table(
+        "foreign_questions",
+        sa.Column("event_id", sa.Text(), nullable=False),
+        sa.Column("room_id", sa.Text(), nullable=False),
+        sa.Column("sender", sa.Text(), nullable=False),
+        sa.Column("code", sa.Text()),
+        sa.Column("shown_ts", sa.BigInteger(), nullable=False),
+        sa.Column("expires_at_ms", sa.BigInteger(), nullable=False),
+        sa.Column("closed_ts", sa.BigInteger()),
+        sa.PrimaryKeyConstraint("event_id", name="pk_foreign_questions"),
+    )
+    op.create_index("ix_foreign_questions_room_id_closed_ts", "foreign_questions", ["room_id", "closed_ts"])
+    op.create_table(
+        "processed_events",
+        sa.Column("seq", NUMBER, nullable=False),
+        sa.Column("event_id", sa.Text(), nullable=False),
+        sa.Column("room_id", sa.Text(), nullable=False),
+        sa.Column("at_ms", sa.BigInteger(), nullable=False),
+        sa.PrimaryKeyConstraint("seq", name="pk_processed_events"),
+        sa.UniqueConstraint("event_id", name="uq_processed_events_event_id"),
+    )
+    op.create_index("ix_processed_events_room_id_seq", "processed_events", ["room_id", "seq"])
+    op.create_table(
+        "questions",
+        sa.Column("row", NUMBER, nullable=False),
+        sa.Column("client", sa.Text(), nullable=False),
+        sa.Column("request_id", sa.Text(), nullable=False),
+        sa.Column("revision", sa.BigInteger(), nullable=False),
+        sa.Column("session_id", sa.Text(), nullable=False),
+        sa.Column("request_seq", sa.BigInteger(), nullable=False),
+        sa.Column("status", sa.Text(), nullable=False),
+        sa.Column("route", sa.Text(), nullable=False),
+        sa.Column("room_id", sa.Text(), nullable=False),
+        sa.Column("code", sa.Text(), nullable=False),
+        sa.Column("event_id", sa.Text()),
+        sa.Column("created_at_ms", sa.BigInteger(), nullable=False),
+        sa.Column("expires_at_ms", sa.BigInteger(), nullable=False),
+        sa.Column("closed_at_ms", sa.BigInteger()),
+        sa.Column("delivered_at_ms", sa.BigInteger()),
+        sa.Column("shown_ts", sa.BigInteger()),
+        sa.Column("shown_closed_ts", sa.BigInteger()),
+        sa.Column("gave_up", sa.Boolean(), nullable=False),
+        sa.Column("salt", sa.Text(), nullable=False),
+        sa.Column("digest", sa.Text(), nullable=False),
+        sa.Column("content_key", sa.Text(), nullable=False),
+        sa.Column("title", sa.JSON(), nullable=False),
+        sa.Column("tool_kind", sa.JSON()),
+        sa.Column("agent", sa.JSON()),
+        sa.Column("options", sa.JSON(), nullable=False),
+        sa.Column("offered", sa.JSON(), nullable=False),
+        sa.Column("preview", sa.JSON(), nullable=False),
+        sa.Column("preview_complete", sa.Boolean(), nullable=False),
+        sa.Column("progress", sa.JSON()),
+        sa.Column("raw", sa.LargeBinary(), nullable=False),
+        sa.CheckConstraint("(status IN ('queued', 'pending')) = (closed_at_ms IS NULL)", name="ck_questions_closed"),
+        sa.CheckConstraint(
+            "status IN ('queued', 'pending', 'decided', 'expired', 'cancelled', 'superseded', "
+            "'answered_elsewhere', 'undeliverable')",
+            name="ck_questions_status",
+        ),
+        sa.CheckConstraint("revision >= 1", name="ck_questions_revision"),
+        sa.PrimaryKeyConstraint("row", name="pk_questions"),
+        sa.UniqueConstraint("client", "request_id", "revision", name="uq_questions_client_request_id_revision"),
+        sqlite_autoincrement=True,
+    )
+    op.create_index("ix_questions_client_row", "questions", ["client", "row"])
+    op.create_index("ix_questions_client_session_id_request_seq", "questions", ["client", "session_id", "request_seq"])
+    op.create_index("ix_questions_closed", "questions", ["closed_at_ms"], **only_where("closed_at_ms IS NOT NULL"))
+    op.create_index(
+        "ix_questions_end_not_shown",
+        "questions",
+        ["room_id", "expires_at_ms"],
+        **only_where("closed_at_ms IS NOT NULL AND event_id IS NOT NULL AND shown_closed_ts IS NULL"),
+    )
+    op.create_index("ix_questions_event_id", "questions", ["event_id"], **only_where("event_id IS NOT NULL"))
+    op.create_index("ix_questions_open_client", "questions", ["client", "row"], **only_where("closed_at_ms IS NULL"))
+    op.create_index(
+        "ix_questions_open_expires_at_ms", "questions", ["expires_at_ms"], **only_where("closed_at_ms IS NULL")
+    )
+    op.create_index("ix_questions_open_route", "questions", ["route", "row"], **only_where("closed_at_ms IS NULL"))
+    op.create_index("ix_questions_room_id_closed_at_ms", "questions", ["room_id", "closed_at_ms"])
+    op.create_index("ix_questions_room_id_code", "questions", ["room_id", "code"])
+    op.create_index("ix_questions_room_id_created_at_ms", "questions", ["room_id", "created_at_ms"])
+    op.create_table(
+        "sync_positions",
+        sa.Column("user_id", sa.Text(), nullable=False),
+        sa.Column("next_batch", sa.Text(), nullable=False),
+        sa.PrimaryKeyConstraint("user_id", name="pk_sync_positions"),
+    )
+    op.create_table(
+        "audit",
+        sa.Column("seq", NUMBER, nullable=False),
+        sa.Column("at_ms", sa.BigInteger(), nullable=False),
+        sa.Column("what", sa.Text(), nullable=False),
+        sa.Column("question_row", NUMBER),
+        sa.Column("client", sa.Text()),
+        sa.Column("request_id", sa.Text()),
+        sa.Column("revision", sa.BigInteger()),
+        sa.Column("room_id", sa.Text()),
+        sa.Column("sender", sa.Text()),
+        sa.Column("event_id", sa.Text()),
+        sa.Column("detail", sa.JSON()),
+        sa.ForeignKeyConstraint(["question_row"], ["questions.row"], name="fk_audit_question_row", ondelete="CASCADE"),
+        sa.PrimaryKeyConstraint("seq", name="pk_audit"),
+    )
+    op.create_index("ix_audit_question_row", "audit", ["question_row"])
+    op.create_table(
+        "decisions",
+        sa.Column("question_row", NUMBER, autoincrement=False, nullable=False),
+        sa.Column("outcome", sa.Text(), nullable=False),
+        sa.Column("at_ms", sa.BigInteger(), nullable=False),
+        sa.Column("option", sa.JSON()),
+        sa.Column("answered_by", sa.Text()),
+        sa.Column("via", sa.Text()),
+        sa.Column("comment", sa.JSON()),
+        sa.Column("event_id", sa.Text()),
+        sa.Column("answer_ts", sa.BigInteger()),
+        sa.Column("claim", sa.JSON()),
+        sa.Column("reason", sa.JSON()),
+        sa.CheckConstraint("(outcome = 'selected') = (answered_by IS NOT NULL)", name="ck_decisions_answered_by"),
+        sa.CheckConstraint("(outcome = 'selected') = (option IS NOT NULL)", name="ck_decisions_option"),
+        sa.CheckConstraint(
+            "outcome IN ('selected', 'expired', 'cancelled', 'superseded', 'answered_elsewhere', 'undeliverable')",
+            name="ck_decisions_outcome",
+        ),
+        sa.CheckConstraint(
+            "via IS NULL OR via IN ('number', 'name', 'id', 'structured', 'reaction')", name="ck_decisions_via"
+        ),
+        sa.ForeignKeyConstraint(
+            ["question_row"], ["questions.row"], name="fk_decisions_question_row", ondelete="CASCADE"
+        ),
+        sa.PrimaryKeyConstraint("question_row", name="pk_decisions"),
+    )
+    op.create_table(
+        "outbox",
+        sa.Column("effect_id", NUMBER, nullable=False),
+        sa.Column("question_row", NUMBER),
+        sa.Column("room_id", sa.Text(), nullable=False),
+        sa.Column("effect", sa.Text(collation="C").with_variant(sa.Text(), "sqlite"), nullable=False),
+        sa.Column("state", sa.Text(), nullable=False),
+        sa.Column("priority", sa.SmallInteger(), nullable=False),
+        sa.Column("not_before_ms", sa.BigInteger(), nullable=False),
+        sa.Column("attempts", sa.Integer(), nullable=False),
+        sa.Column("txn_id", sa.Text(), nullable=False),
+        sa.Column("event_type", sa.Text(), nullable=False),
+        sa.Column("event_id", sa.Text()),
+        sa.Column("sent_at_ms", sa.BigInteger()),
+        sa.Column("reason", sa.JSON()),
+        sa.Column("content", sa.JSON()),
+        sa.CheckConstraint("(state = 'sent') = (event_id IS NOT NULL)", name="ck_outbox_event_id"),
+        sa.CheckConstraint("(state = 'sent') = (sent_at_ms IS NOT NULL)", name="ck_outbox_sent_at_ms"),
+        sa.CheckConstraint("state IN ('unsent', 'sent', 'abandoned')", name="ck_outbox_state"),
+        sa.CheckConstraint("priority IN (0, 1, 2, 3)", name="ck_outbox_priority"),
+        sa.ForeignKeyConstraint(["question_row"], ["questions.row"], name="fk_outbox_question_row", ondelete="CASCADE"),
+        sa.PrimaryKeyConstraint("effect_id", name="pk_outbox"),
+        sa.UniqueConstraint("txn_id", name="uq_outbox_txn_id"),
+        sqlite_autoincrement=True,
+    )
+    op.create_index("ix_outbox_event_id", "outbox", ["event_id"], **only_where("event_id IS NOT NULL"))
+    op.create_index("ix_outbox_room_id_effect", "outbox", ["room_id", "effect"])
+    op.create_index(
+        "ix_outbox_unsent", "outbox", ["room_id", "priority", "effect_id"], **only_where("state = 'unsent'")
+    )
+    op.create_index(
+        "uq_outbox_question_row_effect",
+        "outbox",
+        ["question_row", "effect"],
+        unique=True,
+        **only_where("question_row IS NOT NULL"),
+    )
+    op.create_index(
+        "uq_outbox_room_id_effect", "outbox", ["room_id", "effect"], unique=True, **only_where("question_row IS NULL")
+    )

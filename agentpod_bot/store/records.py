@@ -1,0 +1,388 @@
+"""Between stored records and the values of `core.model` and `ports`; nothing is judged here."""
+
+from __future__ import annotations
+
+import json
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import Text, cast
+
+from agentpod_bot.core.model import (
+    Claim,
+    Closing,
+    FieldPreview,
+    Key,
+    Meaning,
+    NewQuestion,
+    Offered,
+    Option,
+    Outcome,
+    Preview,
+    Progress,
+    Question,
+    Scope,
+    Status,
+    TextPreview,
+    Via,
+)
+from agentpod_bot.ports import AuditRow, Effect, Foreign, Priority
+from agentpod_bot.store.tables import audit, decisions, foreign_questions, outbox, questions
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from sqlalchemy import Row as Record
+
+_DOCUMENTS_KEPT = 128
+"""Lists of options that stay read: a harness asks with the same few again and again."""
+
+QUESTION_COLUMNS = (
+    questions.c.row,
+    questions.c.client,
+    questions.c.request_id,
+    questions.c.revision,
+    questions.c.session_id,
+    questions.c.request_seq,
+    questions.c.status,
+    questions.c.route,
+    questions.c.room_id,
+    questions.c.code,
+    questions.c.event_id,
+    questions.c.created_at_ms,
+    questions.c.expires_at_ms,
+    questions.c.delivered_at_ms,
+    questions.c.shown_ts,
+    questions.c.shown_closed_ts,
+    questions.c.gave_up,
+    questions.c.salt,
+    questions.c.digest,
+    questions.c.content_key,
+    questions.c.title,
+    questions.c.tool_kind,
+    questions.c.agent,
+    cast(questions.c.options, Text).label("options"),
+    cast(questions.c.offered, Text).label("offered"),
+    questions.c.preview,
+    questions.c.preview_complete,
+    questions.c.progress,
+    questions.c.raw,
+    decisions.c.outcome,
+    decisions.c.at_ms,
+    decisions.c.option,
+    decisions.c.answered_by,
+    decisions.c.via,
+    decisions.c.comment,
+    decisions.c.event_id.label("answer_event_id"),
+    decisions.c.answer_ts,
+    decisions.c.claim,
+    decisions.c.reason,
+)
+"""What `question_of` reads, in its order."""
+
+EFFECT_COLUMNS = (
+    outbox.c.effect_id,
+    outbox.c.question_row,
+    outbox.c.room_id,
+    outbox.c.effect,
+    outbox.c.priority,
+    outbox.c.event_type,
+    outbox.c.content,
+    outbox.c.txn_id,
+    outbox.c.not_before_ms,
+    outbox.c.attempts,
+)
+FOREIGN_COLUMNS = (
+    foreign_questions.c.event_id,
+    foreign_questions.c.room_id,
+    foreign_questions.c.sender,
+    foreign_questions.c.code,
+    foreign_questions.c.shown_ts,
+    foreign_questions.c.expires_at_ms,
+    foreign_questions.c.closed_ts,
+)
+AUDIT_COLUMNS = (
+    audit.c.what,
+    audit.c.at_ms,
+    audit.c.question_row,
+    audit.c.client,
+    audit.c.request_id,
+    audit.c.revision,
+    audit.c.room_id,
+    audit.c.sender,
+    audit.c.event_id,
+    audit.c.detail,
+)
+
+
+def values_of_question(question: NewQuestion) -> dict[str, Any]:
+    """Every column of a question that is queued; `row` is the database's to give."""
+    return {
+        "client": question.key.client,
+        "request_id": question.key.request_id,
+        "revision": question.key.revision,
+        "session_id": question.session_id,
+        "request_seq": question.request_seq,
+        "status": Status.QUEUED.value,
+        "route": question.route,
+        "room_id": question.room_id,
+        "code": question.code,
+        "created_at_ms": question.created_at_ms,
+        "expires_at_ms": question.expires_at_ms,
+        "gave_up": False,
+        "salt": question.salt,
+        "digest": question.digest,
+        "content_key": question.content_key,
+        "title": question.title,
+        "tool_kind": question.tool_kind,
+        "agent": question.agent,
+        "options": [_written_option(option) for option in question.options],
+        "offered": [_written_offered(offered) for offered in question.offered],
+        "preview": [_written_preview(preview) for preview in question.preview],
+        "preview_complete": question.preview_complete,
+        "raw": question.raw,
+    }
+
+
+def question_of(record: Record[*tuple[Any, ...]]) -> Question:
+    """The question in a record of `QUESTION_COLUMNS`."""
+    (
+        row,
+        client,
+        request_id,
+        revision,
+        session_id,
+        request_seq,
+        status,
+        route,
+        room_id,
+        code,
+        event_id,
+        created_at_ms,
+        expires_at_ms,
+        delivered_at_ms,
+        shown_ts,
+        shown_closed_ts,
+        gave_up,
+        salt,
+        digest,
+        content_key,
+        title,
+        tool_kind,
+        agent,
+        options,
+        offered,
+        preview,
+        preview_complete,
+        progress,
+        raw,
+        outcome,
+        *ending,
+    ) = record
+    asked = NewQuestion(
+        key=Key(client, request_id, revision),
+        session_id=session_id,
+        request_seq=request_seq,
+        title=title,
+        tool_kind=tool_kind,
+        agent=agent,
+        options=_read_options(options),
+        preview=tuple(_read_preview(written) for written in preview),
+        preview_complete=preview_complete,
+        route=route,
+        room_id=room_id,
+        code=code,
+        salt=salt,
+        digest=digest,
+        content_key=content_key,
+        offered=_read_all_offered(offered),
+        created_at_ms=created_at_ms,
+        expires_at_ms=expires_at_ms,
+        raw=raw,
+    )
+    return Question(
+        row=row,
+        asked=asked,
+        status=Status(status),
+        event_id=event_id,
+        shown_ts=shown_ts,
+        shown_closed_ts=shown_closed_ts,
+        closing=None if outcome is None else _read_closing(outcome, *ending),
+        delivered_at_ms=delivered_at_ms,
+        gave_up=gave_up,
+        progress=None if progress is None else _read_progress(progress),
+    )
+
+
+def values_of_closing(closing: Closing) -> dict[str, Any]:
+    """Every column of a decision but the question's row."""
+    claim = closing.claim
+    return {
+        "outcome": closing.outcome.value,
+        "at_ms": closing.at_ms,
+        "option": None if closing.option is None else _written_offered(closing.option),
+        "answered_by": closing.answered_by,
+        "via": None if closing.via is None else closing.via.value,
+        "comment": closing.comment,
+        "event_id": closing.event_id,
+        "answer_ts": closing.answer_ts,
+        "claim": None if claim is None else {"option_id": claim.option_id, "by": claim.by},
+        "reason": closing.reason,
+    }
+
+
+def value_of_progress(progress: Progress) -> dict[str, Any]:
+    """The document that keeps a progress."""
+    return {
+        "next_index": progress.next_index,
+        "completed": list(progress.completed),
+        "failed_index": progress.failed_index,
+        "failure_reason": progress.failure_reason,
+        "status": progress.status,
+    }
+
+
+def effect_of(record: Record[*tuple[Any, ...]]) -> Effect:
+    """The effect in a record of `EFFECT_COLUMNS`."""
+    effect_id, row, room_id, effect, priority, event_type, content, txn_id, not_before_ms, attempts = record
+    return Effect(
+        effect_id=effect_id,
+        row=row,
+        room_id=room_id,
+        effect=effect,
+        priority=Priority(priority),
+        event_type=event_type,
+        content=content,
+        txn_id=txn_id,
+        not_before_ms=not_before_ms,
+        attempts=attempts,
+    )
+
+
+def foreign_of(record: Record[*tuple[Any, ...]]) -> Foreign:
+    """The other account's question in a record of `FOREIGN_COLUMNS`."""
+    event_id, room_id, sender, code, shown_ts, expires_at_ms, closed_ts = record
+    return Foreign(
+        event_id=event_id,
+        room_id=room_id,
+        sender=sender,
+        code=code,
+        shown_ts=shown_ts,
+        expires_at_ms=expires_at_ms,
+        closed_ts=closed_ts,
+    )
+
+
+def audit_row_of(record: Record[*tuple[Any, ...]]) -> AuditRow:
+    """The line in a record of `AUDIT_COLUMNS`."""
+    what, at_ms, row, client, request_id, revision, room_id, sender, event_id, detail = record
+    return AuditRow(
+        what=what,
+        at_ms=at_ms,
+        row=row,
+        client=client,
+        request_id=request_id,
+        revision=revision,
+        room_id=room_id,
+        sender=sender,
+        event_id=event_id,
+        detail=detail,
+    )
+
+
+def _written_option(option: Option) -> dict[str, Any]:
+    return {"id": option.option_id, "label": option.label, "meaning": option.meaning, "scope": option.scope}
+
+
+def _read_option(written: Mapping[str, Any]) -> Option:
+    scope = written["scope"]
+    return Option(
+        option_id=written["id"],
+        label=written["label"],
+        meaning=Meaning(written["meaning"]),
+        scope=None if scope is None else Scope(scope),
+    )
+
+
+@lru_cache(maxsize=_DOCUMENTS_KEPT)
+def _read_options(document: str) -> tuple[Option, ...]:
+    return tuple(_read_option(written) for written in json.loads(document))
+
+
+def _written_offered(offered: Offered) -> dict[str, Any]:
+    return {
+        "position": offered.position,
+        "option": _written_option(offered.option),
+        "printed": offered.printed,
+        "names": sorted(offered.names),
+        "id_matches": offered.id_matches,
+    }
+
+
+def _read_offered(written: Mapping[str, Any]) -> Offered:
+    return Offered(
+        position=written["position"],
+        option=_read_option(written["option"]),
+        printed=written["printed"],
+        names=frozenset(written["names"]),
+        id_matches=written["id_matches"],
+    )
+
+
+@lru_cache(maxsize=_DOCUMENTS_KEPT)
+def _read_all_offered(document: str) -> tuple[Offered, ...]:
+    return tuple(_read_offered(written) for written in json.loads(document))
+
+
+def _written_preview(preview: Preview) -> dict[str, Any]:
+    match preview:
+        case FieldPreview(label, value):
+            return {"type": "field", "label": label, "value": value}
+        case TextPreview(label, text):
+            return {"type": "text", "label": label, "text": text}
+
+
+def _read_preview(written: Mapping[str, Any]) -> Preview:
+    match written:
+        case {"type": "field", "label": label, "value": value}:
+            return FieldPreview(label, value)
+        case {"type": "text", "label": label, "text": text}:
+            return TextPreview(label, text)
+        case _:
+            raise ValueError(f"a stored preview has the unknown type {written.get('type')!r}")
+
+
+def _read_closing(  # noqa: PLR0917 - one argument for each column of a decision, in their order
+    outcome: str,
+    at_ms: int,
+    option: Mapping[str, Any] | None,
+    answered_by: Any,
+    via: str | None,
+    comment: str | None,
+    event_id: Any,
+    answer_ts: int | None,
+    claim: Mapping[str, Any] | None,
+    reason: str | None,
+) -> Closing:
+    return Closing(
+        outcome=Outcome(outcome),
+        at_ms=at_ms,
+        option=None if option is None else _read_offered(option),
+        answered_by=answered_by,
+        via=None if via is None else Via(via),
+        comment=comment,
+        event_id=event_id,
+        answer_ts=answer_ts,
+        claim=None if claim is None else Claim(claim["option_id"], claim["by"]),
+        reason=reason,
+    )
+
+
+def _read_progress(written: Mapping[str, Any]) -> Progress:
+    return Progress(
+        next_index=written["next_index"],
+        completed=tuple(written["completed"]),
+        failed_index=written["failed_index"],
+        failure_reason=written["failure_reason"],
+        status=written["status"],
+    )

@@ -1,0 +1,52 @@
+"""Bringing a database to the tables of this version, and refusing one that is not ours."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from alembic import command
+from alembic.config import Config
+from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import inspect
+
+from agentpod_bot.errors import StoreRefused
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection, Engine
+
+
+def migrate(engine: Engine) -> None:
+    """Run every migration that is missing, all in one transaction.
+
+    Raises StoreRefused for a database of a newer version, and for one that another program made.
+    """
+    config = Config()
+    config.set_main_option("script_location", "agentpod_bot.store:migrations")
+    config.set_main_option("path_separator", "os")
+    script = ScriptDirectory.from_config(config)
+    with engine.begin() as connection:
+        here = MigrationContext.configure(connection).get_current_heads()
+        _refuse_foreign(connection, here)
+        _refuse_newer(script, here)
+        if set(here) != set(script.get_heads()):
+            config.attributes["connection"] = connection
+            command.upgrade(config, "head")
+
+
+def _refuse_newer(script: ScriptDirectory, here: tuple[str, ...]) -> None:
+    known = {revision.revision for revision in script.walk_revisions()}
+    if unknown := set(here) - known:
+        newest = ", ".join(script.get_heads())
+        raise StoreRefused(
+            f"the store was written by a newer version of agentpod-bot (its schema is {', '.join(sorted(unknown))}, "
+            f"this version knows up to {newest}); install that version again, "
+            "or set store.path to a copy from before the upgrade"
+        )
+
+
+def _refuse_foreign(connection: Connection, here: tuple[str, ...]) -> None:
+    if not here and inspect(connection).get_table_names():
+        raise StoreRefused(
+            "the file of store.path is a database of another program; set store.path to a file of the bot's own"
+        )

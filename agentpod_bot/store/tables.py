@@ -1,0 +1,225 @@
+"""The tables. Every change here needs a migration beside it; a test compares the two.
+
+The types are those that SQLite and PostgreSQL share: times are UTC milliseconds in 64
+bits, bytes from outside are bytes. A text that an agent or a person wrote is stored as
+a JSON string, because PostgreSQL's text refuses U+0000 and UTF-8 has no lone surrogates;
+escaped in JSON both come back as they were.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum, StrEnum
+
+from sqlalchemy import (
+    JSON,
+    BigInteger,
+    Boolean,
+    CheckConstraint,
+    Column,
+    ForeignKey,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    SmallInteger,
+    Table,
+    Text,
+    UniqueConstraint,
+    literal_column,
+    text,
+)
+
+from agentpod_bot.core.model import Outcome, Status, Via
+from agentpod_bot.ports import Priority
+
+metadata = MetaData(
+    naming_convention={
+        "pk": "pk_%(table_name)s",
+        "fk": "fk_%(table_name)s_%(column_0_name)s",
+        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+        "ck": "ck_%(table_name)s_%(constraint_name)s",
+    }
+)
+
+NUMBER = BigInteger().with_variant(Integer, "sqlite")
+"""Type of a number that the database gives: only INTEGER is SQLite's own row number."""
+DOCUMENT = JSON(none_as_null=True)
+OUTSIDE_TEXT = JSON(none_as_null=True)
+
+
+class EffectState(StrEnum):
+    """Where an effect of the outbox is; the last two never are tried again."""
+
+    UNSENT = "unsent"
+    SENT = "sent"
+    ABANDONED = "abandoned"
+
+
+def one_of(column: str, values: type[StrEnum | IntEnum]) -> str:
+    """SQL that holds where the column has one of the enumeration's values."""
+    return f"{column} IN ({', '.join(repr(member.value) for member in values)})"
+
+
+def partial_index(name: str, *columns: str, where: str, unique: bool = False) -> Index:
+    """Index over the rows for which `where` holds, on both engines."""
+    return Index(name, *columns, unique=unique, sqlite_where=text(where), postgresql_where=text(where))
+
+
+questions = Table(
+    "questions",
+    metadata,
+    Column("row", NUMBER, primary_key=True),
+    Column("client", Text, nullable=False),
+    Column("request_id", Text, nullable=False),
+    Column("revision", BigInteger, nullable=False),
+    Column("session_id", Text, nullable=False),
+    Column("request_seq", BigInteger, nullable=False),
+    Column("status", Text, nullable=False),
+    Column("route", Text, nullable=False),
+    Column("room_id", Text, nullable=False),
+    Column("code", Text, nullable=False),
+    Column("event_id", Text),
+    Column("created_at_ms", BigInteger, nullable=False),
+    Column("expires_at_ms", BigInteger, nullable=False),
+    Column("closed_at_ms", BigInteger),
+    Column("delivered_at_ms", BigInteger),
+    Column("shown_ts", BigInteger),
+    Column("shown_closed_ts", BigInteger),
+    Column("gave_up", Boolean, nullable=False),
+    Column("salt", Text, nullable=False),
+    Column("digest", Text, nullable=False),
+    Column("content_key", Text, nullable=False),
+    Column("title", OUTSIDE_TEXT, nullable=False),
+    Column("tool_kind", OUTSIDE_TEXT),
+    Column("agent", OUTSIDE_TEXT),
+    Column("options", DOCUMENT, nullable=False),
+    Column("offered", DOCUMENT, nullable=False),
+    Column("preview", DOCUMENT, nullable=False),
+    Column("preview_complete", Boolean, nullable=False),
+    Column("progress", DOCUMENT),
+    Column("raw", LargeBinary, nullable=False),
+    UniqueConstraint("client", "request_id", "revision"),
+    CheckConstraint("revision >= 1", name="revision"),
+    CheckConstraint(one_of("status", Status), name="status"),
+    CheckConstraint("(status IN ('queued', 'pending')) = (closed_at_ms IS NULL)", name="closed"),
+    Index("ix_questions_client_row", "client", "row"),
+    Index("ix_questions_client_session_id_request_seq", "client", "session_id", "request_seq"),
+    Index("ix_questions_room_id_code", "room_id", "code"),
+    Index("ix_questions_room_id_closed_at_ms", "room_id", "closed_at_ms"),
+    Index("ix_questions_room_id_created_at_ms", "room_id", "created_at_ms"),
+    partial_index("ix_questions_event_id", "event_id", where="event_id IS NOT NULL"),
+    partial_index("ix_questions_open_expires_at_ms", "expires_at_ms", where="closed_at_ms IS NULL"),
+    partial_index("ix_questions_open_client", "client", "row", where="closed_at_ms IS NULL"),
+    partial_index("ix_questions_open_route", "route", "row", where="closed_at_ms IS NULL"),
+    partial_index("ix_questions_closed", "closed_at_ms", where="closed_at_ms IS NOT NULL"),
+    partial_index(
+        "ix_questions_end_not_shown",
+        "room_id",
+        "expires_at_ms",
+        where="closed_at_ms IS NOT NULL AND event_id IS NOT NULL AND shown_closed_ts IS NULL",
+    ),
+    sqlite_autoincrement=True,  # a row number is never given twice, also after pruning
+)
+
+decisions = Table(
+    "decisions",
+    metadata,
+    Column("question_row", ForeignKey("questions.row", ondelete="CASCADE"), primary_key=True, autoincrement=False),
+    Column("outcome", Text, nullable=False),
+    Column("at_ms", BigInteger, nullable=False),
+    Column("option", DOCUMENT),
+    Column("answered_by", Text),
+    Column("via", Text),
+    Column("comment", OUTSIDE_TEXT),
+    Column("event_id", Text),
+    Column("answer_ts", BigInteger),
+    Column("claim", DOCUMENT),
+    Column("reason", OUTSIDE_TEXT),
+    CheckConstraint(one_of("outcome", Outcome), name="outcome"),
+    CheckConstraint(f"via IS NULL OR {one_of('via', Via)}", name="via"),
+    CheckConstraint("(outcome = 'selected') = (option IS NOT NULL)", name="option"),
+    CheckConstraint("(outcome = 'selected') = (answered_by IS NOT NULL)", name="answered_by"),
+)
+
+outbox = Table(
+    "outbox",
+    metadata,
+    Column("effect_id", NUMBER, primary_key=True),
+    Column("question_row", ForeignKey("questions.row", ondelete="CASCADE")),
+    Column("room_id", Text, nullable=False),
+    Column("effect", Text(collation="C").with_variant(Text(), "sqlite"), nullable=False),
+    Column("state", Text, nullable=False),
+    Column("priority", SmallInteger, nullable=False),
+    Column("not_before_ms", BigInteger, nullable=False),
+    Column("attempts", Integer, nullable=False),
+    Column("txn_id", Text, nullable=False),
+    Column("event_type", Text, nullable=False),
+    Column("event_id", Text),
+    Column("sent_at_ms", BigInteger),
+    Column("reason", OUTSIDE_TEXT),
+    Column("content", DOCUMENT),
+    UniqueConstraint("txn_id"),
+    CheckConstraint(one_of("state", EffectState), name="state"),
+    CheckConstraint(one_of("priority", Priority), name="priority"),
+    CheckConstraint("(state = 'sent') = (event_id IS NOT NULL)", name="event_id"),
+    CheckConstraint("(state = 'sent') = (sent_at_ms IS NOT NULL)", name="sent_at_ms"),
+    partial_index(
+        "uq_outbox_question_row_effect", "question_row", "effect", unique=True, where="question_row IS NOT NULL"
+    ),
+    partial_index("uq_outbox_room_id_effect", "room_id", "effect", unique=True, where="question_row IS NULL"),
+    Index("ix_outbox_room_id_effect", "room_id", "effect"),
+    partial_index("ix_outbox_event_id", "event_id", where="event_id IS NOT NULL"),
+    partial_index("ix_outbox_unsent", "room_id", "priority", "effect_id", where="state = 'unsent'"),
+    sqlite_autoincrement=True,
+)
+
+is_unsent = outbox.c.state == literal_column(f"'{EffectState.UNSENT.value}'")
+"""Written out rather than bound: only so can SQLite use the index over the unsent effects."""
+
+processed_events = Table(
+    "processed_events",
+    metadata,
+    Column("seq", NUMBER, primary_key=True),
+    Column("event_id", Text, nullable=False),
+    Column("room_id", Text, nullable=False),
+    Column("at_ms", BigInteger, nullable=False),
+    UniqueConstraint("event_id"),
+    Index("ix_processed_events_room_id_seq", "room_id", "seq"),
+)
+
+sync_positions = Table(
+    "sync_positions",
+    metadata,
+    Column("user_id", Text, primary_key=True),
+    Column("next_batch", Text, nullable=False),
+)
+
+foreign_questions = Table(
+    "foreign_questions",
+    metadata,
+    Column("event_id", Text, primary_key=True),
+    Column("room_id", Text, nullable=False),
+    Column("sender", Text, nullable=False),
+    Column("code", Text),
+    Column("shown_ts", BigInteger, nullable=False),
+    Column("expires_at_ms", BigInteger, nullable=False),
+    Column("closed_ts", BigInteger),
+    Index("ix_foreign_questions_room_id_closed_ts", "room_id", "closed_ts"),
+)
+
+audit = Table(
+    "audit",
+    metadata,
+    Column("seq", NUMBER, primary_key=True),
+    Column("at_ms", BigInteger, nullable=False),
+    Column("what", Text, nullable=False),
+    Column("question_row", ForeignKey("questions.row", ondelete="CASCADE")),
+    Column("client", Text),
+    Column("request_id", Text),
+    Column("revision", BigInteger),
+    Column("room_id", Text),
+    Column("sender", Text),
+    Column("event_id", Text),
+    Column("detail", OUTSIDE_TEXT),
+    Index("ix_audit_question_row", "question_row"),
+)

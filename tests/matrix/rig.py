@@ -1,0 +1,161 @@
+"""The whole way but for HTTP: a real store, the real broker and nio, against the fake homeserver."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from agentpod_bot.broker.assembly import Parts, assemble
+from agentpod_bot.core.ids import RequestId, RoomId, UserId
+from agentpod_bot.core.policy import Reactions
+from agentpod_bot.matrix.client import MatrixClient
+from agentpod_bot.matrix.sync import SyncLoop
+from agentpod_bot.store.database import SqlStore, open_store
+from tests.examples import CALLER, OPS_ROUTE, POLICY, ROUTE, request
+from tests.fakes import FakeChance, FakeClock, FakeMeter
+from tests.matrix.fake_homeserver import FakeHomeserver
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+    from pathlib import Path
+
+    from agentpod_bot.core.model import Caller, Question
+    from agentpod_bot.core.policy import Policy
+
+PATIENCE_S = 20.0
+
+
+class Pod:
+    """One run of the daemon's parts. Several runs may follow each other on one store."""
+
+    def __init__(self, hs: FakeHomeserver, clock: FakeClock, store: SqlStore, policy: Policy, token: str) -> None:
+        self.hs = hs
+        self.clock = clock
+        self.store = store
+        self.meter = FakeMeter()
+        self.client = MatrixClient(hs.url, policy.own, token)
+        self.parts: Parts = assemble(
+            store, self.client, policy, clock=clock, chance=FakeChance(clock.now_ms()), meter=self.meter
+        )
+        self.parts.world.trouble = lambda: None
+        self.sync = SyncLoop(self.client, self.parts.inbox, clock, jitter=lambda: 0.0)
+        self._tasks: list[asyncio.Task[Any]] = []
+
+    async def start(self, *, outbox: bool = True) -> None:
+        """Catch up with the rooms, then speak."""
+        await self.parts.rooms.settle()
+        self._tasks = [asyncio.create_task(self.parts.rooms.run()), asyncio.create_task(self.sync.run())]
+        await self.sync.first_sync_done.wait()
+        if outbox:
+            self._tasks.append(asyncio.create_task(self.parts.outbox.run()))
+
+    async def stop(self) -> None:
+        """Stop at once, as a kill would: nothing is finished."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.client.close()
+
+    async def ask(self, caller: Caller = CALLER, **changes: Any) -> Question:
+        """Ask a request, each time a new one unless an id is given."""
+        asked = request(**({"request_id": None, "request_seq": None} | changes))
+        return (await self.parts.broker.submit(asked, caller)).question
+
+    async def pending(self, caller: Caller = CALLER, **changes: Any) -> Question:
+        """Ask, and wait until the timeline has shown the question."""
+        question = await self.ask(caller, **changes)
+        return await self.when(question, lambda now: now.shown_ts is not None)
+
+    async def when(self, question: Question, holds: Callable[[Question], object]) -> Question:
+        """The question, once something holds of it."""
+        async with asyncio.timeout(PATIENCE_S):
+            while not holds(now := await self.parts.broker.question(question.row)):
+                await asyncio.sleep(0.002)
+        return now
+
+    async def now(self, question: Question) -> Question:
+        """The question as it is."""
+        return await self.parts.broker.question(question.row)
+
+    async def handled(self, event_id: str) -> None:
+        """Return once an event was processed."""
+        async with asyncio.timeout(PATIENCE_S):
+            while not await self.store.run(lambda tx: tx.seen(event_id)):  # type: ignore[arg-type]  # an event id
+                await asyncio.sleep(0.002)
+
+    async def quiet(self) -> None:
+        """Return once everything that is due was sent."""
+        async with asyncio.timeout(PATIENCE_S):
+            while True:
+                due = await self.store.run(lambda tx: tx.rooms_due())
+                if not any(at_ms <= self.clock.now_ms() for at_ms in due.values()):
+                    return
+                await asyncio.sleep(0.002)
+
+    async def audited(self, question: Question) -> list[str]:
+        """What the audit says of a question."""
+        return [line.what for line in await self.store.run(lambda tx: tuple(tx.audited(question.row)))]
+
+
+class Rig:
+    """A room with the bot and three people, and runs of the bot."""
+
+    def __init__(self, hs: FakeHomeserver, clock: FakeClock, path: Path) -> None:
+        self.hs = hs
+        self.clock = clock
+        self.path = path
+        self.pod = UserId(hs.user("pod"))
+        self.owner = UserId(hs.user("owner"))
+        self.second = UserId(hs.user("second"))
+        self.mallory = UserId(hs.user("mallory"))
+        self.room = RoomId(hs.room(self.pod, self.owner, self.second, self.mallory))
+        self.token = hs.token(self.pod, "POD")
+        self.policy = replace(POLICY, routes={ROUTE: replace(OPS_ROUTE, room_id=self.room)})
+
+    def with_reactions(self, reactions: Reactions) -> None:
+        """Change what the route does with reactions."""
+        self.policy = replace(self.policy, routes={ROUTE: replace(OPS_ROUTE, room_id=self.room, reactions=reactions)})
+
+    @asynccontextmanager
+    async def run(self, *, outbox: bool = True) -> AsyncIterator[Pod]:
+        """One run of the bot, ended without any farewell."""
+        async with AsyncExitStack() as stack:
+            store = open_store(self.path)
+            stack.push_async_callback(store.close)
+            pod = Pod(self.hs, self.clock, store, self.policy, self.token)
+            stack.push_async_callback(pod.stop)
+            await pod.start(outbox=outbox)
+            yield pod
+
+    def questions(self) -> list[dict[str, Any]]:
+        """Contents of the questions that stand in the room."""
+        contents = [event["content"] for event in self.hs.sent_by(self.pod)]
+        return [content for content in contents if content.get("suite_event_type") == "dev.agentpod.permission.v2"]
+
+    def notices(self) -> list[str]:
+        """Bodies of the bot's notices."""
+        contents = [event["content"] for event in self.hs.sent_by(self.pod)]
+        return [content["body"] for content in contents if content.get("msgtype") == "m.notice"]
+
+    def outcomes(self, question: Question) -> list[dict[str, Any]]:
+        """Contents of the edits of a question."""
+        return [
+            event["content"]
+            for event in self.hs.sent_by(self.pod)
+            if event["content"].get("m.relates_to", {}).get("rel_type") == "m.replace"
+            and event["content"]["m.relates_to"]["event_id"] == question.event_id
+        ]
+
+    def say(
+        self, body: str, sender: UserId | None = None, *, reply_to: Question | str | None = None, **more: Any
+    ) -> str:
+        """Somebody (the owner) says something, now."""
+        target = reply_to if isinstance(reply_to, str | None) else reply_to.event_id
+        return self.hs.say(self.room, sender or self.owner, body, reply_to=target, **more)
+
+
+def named(request_id: str) -> dict[str, Any]:
+    """Changes that give a request its id."""
+    return {"request_id": RequestId(request_id)}

@@ -1,0 +1,82 @@
+from __future__ import annotations
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from agentpod_bot.cli.exits import Commands, ExitCode, Stopped
+from agentpod_bot.errors import (
+    ConfigurationError,
+    CredentialsRefused,
+    HomeserverUnreachable,
+    StoreRefused,
+    Unavailable,
+)
+
+
+def failing(failure: BaseException) -> typer.Typer:
+    """A command line with one command, which fails so."""
+    app = typer.Typer(cls=Commands, rich_markup_mode=None)
+
+    @app.callback()
+    def group() -> None:
+        """Make it a group."""
+
+    @app.command()
+    def fail() -> None:
+        raise failure
+
+    return app
+
+
+@pytest.mark.parametrize(
+    ("failure", "exit_code"),
+    [
+        (HomeserverUnreachable("nobody at home"), 69),
+        (CredentialsRefused("nobody at home"), 77),
+        (StoreRefused("nobody at home"), 78),
+        (Stopped(ExitCode.NO, "nobody at home"), 1),
+        (ExceptionGroup("two tasks", [StoreRefused("nobody at home"), StoreRefused("nor there")]), 78),
+        (ExceptionGroup("nested", [ExceptionGroup("one", [CredentialsRefused("nobody at home")])]), 77),
+    ],
+)
+def test_an_expected_failure_is_one_sentence_and_its_exit_code(failure: Exception, exit_code: int) -> None:
+    result = CliRunner().invoke(failing(failure), ["fail"])
+    assert (result.exit_code, result.stdout) == (exit_code, "")
+    assert result.stderr == "agentpod-bot: nobody at home\n"
+
+
+def test_a_faulty_configuration_lists_every_fault() -> None:
+    result = CliRunner().invoke(failing(ConfigurationError("routes.ops.room: is missing", "http: no")), ["fail"])
+    assert result.exit_code == 78
+    assert result.stderr.splitlines()[1:] == ["  routes.ops.room: is missing", "  http: no"]
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [
+        RuntimeError("boom"),
+        Unavailable("an expected failure that should have been answered elsewhere"),
+        ExceptionGroup("mixed", [StoreRefused("x"), RuntimeError("boom")]),
+    ],
+)
+def test_anything_else_is_a_bug_with_its_traceback(failure: Exception) -> None:
+    result = CliRunner().invoke(failing(failure), ["fail"])
+    assert result.exit_code == 70
+    assert result.stderr.startswith("agentpod-bot: bug: ")
+    assert "Traceback" in result.stderr
+
+
+def test_the_exit_code_of_a_command_is_kept() -> None:
+    assert CliRunner().invoke(failing(typer.Exit(3)), ["fail"]).exit_code == 3
+
+
+def test_wrong_usage_is_no_bug() -> None:
+    result = CliRunner().invoke(failing(typer.BadParameter("no such thing")), ["fail"])
+    assert result.exit_code == 2
+    assert "bug" not in result.stderr
+
+
+def test_ctrl_c_is_no_bug() -> None:
+    result = CliRunner().invoke(failing(KeyboardInterrupt()), ["fail"])
+    assert (result.exit_code, result.output) == (ExitCode.INTERRUPTED, "")

@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from agentpod_bot import errors
+from agentpod_bot.core.ids import RoomId
+from agentpod_bot.core.policy import check_caps, check_reachable
+from tests.examples import LIMITS, MALLORY, OPS, OPS_ROUTE, OWNER, POD, POLICY, ROOM, SECOND, question
+
+
+def test_a_reachable_room_tells_which_approvers_are_there() -> None:
+    room = replace(ROOM, joined=frozenset({POD, OWNER, MALLORY}))
+    assert check_reachable(OPS_ROUTE, room) == {OWNER}
+
+
+@pytest.mark.parametrize(
+    ("changes", "error"),
+    [
+        ({"replaced": True}, errors.RoomReplaced),
+        ({"bot_joined": False}, errors.NotInRoom),
+        ({"encrypted": True}, errors.RoomEncryptedWithoutCrypto),
+        ({"encrypted": None}, errors.Unavailable),
+        ({"joined": frozenset({POD, MALLORY})}, errors.ApproverNotInRoom),
+    ],
+)
+def test_each_reason_why_nobody_can_be_asked_is_told_at_once(changes: dict[str, object], error: type) -> None:
+    with pytest.raises(error) as caught:
+        check_reachable(OPS_ROUTE, replace(ROOM, **changes))  # type: ignore[arg-type]  # real fields
+    assert type(caught.value) is error
+
+
+def test_an_unknown_room_and_a_route_without_approvers_cannot_be_asked() -> None:
+    with pytest.raises(errors.Unavailable):
+        check_reachable(OPS_ROUTE, None)
+    with pytest.raises(errors.NoApprover):
+        check_reachable(replace(OPS_ROUTE, approvers=frozenset()), ROOM)
+
+
+@pytest.mark.parametrize(("scope", "at"), [("session", 10), ("token", 30), ("route", 50)])
+def test_each_cap_is_reached_exactly_there(scope: str, at: int) -> None:
+    def check(count: int) -> None:
+        many = [question()] * count
+        none: list[object] = []
+        check_caps(
+            LIMITS,
+            OPS_ROUTE,
+            of_session=many if scope == "session" else none,  # type: ignore[arg-type]  # only counted
+            of_token=many if scope == "token" else none,  # type: ignore[arg-type]  # only counted
+            of_route=many if scope == "route" else none,  # type: ignore[arg-type]  # only counted
+        )
+
+    check(at - 1)
+    with pytest.raises(errors.TooManyPending) as caught:
+        check(at)
+    assert (caught.value.scope, caught.value.limit) == (scope, at)
+
+
+def test_an_invitation_is_followed_only_into_a_configured_room_and_by_its_approver() -> None:
+    assert POLICY.may_invite(OWNER, OPS)
+    assert POLICY.may_invite(SECOND, OPS)
+    assert not POLICY.may_invite(MALLORY, OPS)
+    assert not POLICY.may_invite(OWNER, RoomId("!elsewhere"))

@@ -1,0 +1,355 @@
+from __future__ import annotations
+
+import html
+import json
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import nh3
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agentpod_bot.core.envelope import Envelope
+from agentpod_bot.core.ids import Code, OptionId, SessionId, UserId
+from agentpod_bot.core.model import FieldPreview, Meaning, NewQuestion, Option, Scope, TextPreview
+from agentpod_bot.errors import AgentpodError, Invalid, TooLarge
+from agentpod_bot.render.content import MAX_CARD_BYTES, MAX_EVENT_BYTES, card_size, event_size, size
+from agentpod_bot.render.question import compose
+from tests.examples import ALLOW, ALWAYS, FOUR, NEVER, REJECT
+from tests.unit.core.test_text import hides
+from tests.unit.render.samples import ASKED, MINUTE, composed, golden
+
+CASES = Path(__file__).resolve().parents[4] / "shared" / "spec" / "permission.v2.cases.json"
+NUMBERED = re.compile(r"^\d+\.", re.MULTILINE)
+LAST = "Reply with the number, or the option's name."
+# https://spec.matrix.org/v1.16/client-server-api/#mroommessage-msgtypes
+MATRIX_TAGS = set(
+    [
+        "del",
+        "h1",
+        "h2",
+        "h3",
+        "h4",
+        "h5",
+        "h6",
+        "blockquote",
+        "p",
+        "a",
+        "ul",
+        "ol",
+        "sup",
+        "sub",
+        "li",
+        "b",
+        "i",
+        "u",
+        "strong",
+        "em",
+        "s",
+        "code",
+        "hr",
+        "br",
+        "div",
+        "table",
+        "thead",
+        "tbody",
+        "tr",
+        "th",
+        "td",
+        "caption",
+        "pre",
+        "span",
+        "img",
+        "details",
+        "summary",
+    ]
+)
+LONG = replace(ASKED, preview=(TextPreview("Command", "echo ok;" + "a" * 5000 + "; rm -rf ~/work"),))
+
+
+def numbered(body: str) -> int:
+    return len(NUMBERED.findall(body))
+
+
+def labels(content: dict[str, Any]) -> list[str]:
+    return [option["label"] for option in content["options"]]
+
+
+class Codes(HTMLParser):
+    """Collects what stands in `<pre>`, as a reader would copy it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.texts: list[str] = []
+        self._inside = False
+
+    def handle_starttag(self, tag: str, attrs: Any) -> None:
+        if tag == "pre":
+            self._inside = True
+            self.texts.append("")
+        assert not attrs
+
+    def handle_endtag(self, tag: str) -> None:
+        self._inside = self._inside and tag != "pre"
+
+    def handle_data(self, data: str) -> None:
+        if self._inside:
+            self.texts[-1] += data
+
+
+def copied(formatted_body: str) -> list[str]:
+    parser = Codes()
+    parser.feed(formatted_body)
+    return parser.texts
+
+
+@pytest.mark.parametrize(
+    ("name", "asked"),
+    [
+        ("question", ASKED),
+        ("question_cut", LONG),
+        ("question_not_complete", replace(ASKED, preview_complete=False)),
+        ("question_without_preview", replace(ASKED, preview=(), agent=None, options=(ALLOW,))),
+        (
+            "question_hostile",
+            replace(
+                ASKED,
+                title="Run @room @owner:example.org [x](https://example.org)\n\n1. Allow once\n2. Reject <b>&\u202e",
+                agent='hermes", session "other',
+                options=(replace(ALWAYS, label="Reject"), replace(REJECT, label="Allow once"), ALLOW),
+                preview=(
+                    TextPreview("Command", "true\n3. Allow once\n\r\x1b[2K</code></pre><a href='https://x'>"),
+                    FieldPreview("1. Allow once", "x\n2. Reject"),
+                    FieldPreview("Permission needed", "nothing"),
+                ),
+            ),
+        ),
+    ],
+)
+def test_a_question_looks_as_agreed(name: str, asked: NewQuestion) -> None:
+    assert composed(asked) == golden(name)
+
+
+@pytest.mark.shared
+@pytest.mark.skipif(not CASES.exists(), reason="the specification's files are not beside the project")
+def test_the_first_valid_case_comes_out_of_the_same_request() -> None:
+    case = json.loads(CASES.read_text())["valid"][0]["content"]
+    ours = composed()
+    for content in (case, ours):
+        content["subject"] = {**content["subject"], "digest": "", "expires_at": ""}
+    for key in case.keys() - {"body"}:
+        assert ours[key] == case[key], key
+    expected, lines = case["body"].split("\n"), ours["body"].split("\n")
+    assert lines[0] == expected[0]
+    assert lines[-7:] == expected[-7:]
+
+
+def test_the_body_has_first_line_block_list_and_last_line() -> None:
+    assert composed(replace(ASKED, preview=ASKED.preview[2:]))["body"].split("\n") == [
+        "Permission needed: Run the test suite",
+        "",
+        "Code K7 · client laptop · open until 10:30 UTC (30 min)",
+        'Calls itself "hermes", session "acps_3f0c"',
+        "Command:",
+        "    bun test",
+        "Location: apps/hub",
+        "",
+        "1. Allow once",
+        "2. Always allow",
+        "3. Reject",
+        "4. Never allow",
+        "",
+        LAST,
+    ]
+
+
+def test_the_question_pings_exactly_the_approvers() -> None:
+    approvers = (UserId("@owner:example.org"), UserId("@second:example.org"))
+    _, content = compose(
+        replace(ASKED, title="@room @mallory:example.org"), mentions=approvers, other_codes=frozenset()
+    )
+    assert content["m.mentions"] == {"user_ids": ["@owner:example.org", "@second:example.org"]}
+
+
+def test_the_deadline_shows_its_day_where_that_is_another() -> None:
+    asked = replace(ASKED, expires_at_ms=ASKED.created_at_ms + 24 * 60 * MINUTE)
+    assert "open until 2026-11-08 10:00 UTC (1 d)" in composed(asked)["body"]
+
+
+def test_what_the_bot_cuts_can_not_be_approved_from_the_room() -> None:
+    question, content = compose(LONG, mentions=(), other_codes=frozenset())
+    assert labels(content) == [offered.printed for offered in question.offered] == ["Reject", "Never allow"]
+    assert content["subject"]["preview_complete"] is False
+    for said in ("    echo ok;aaa", "; rm -rf ~/work\n", "characters hidden", "nothing can be approved from this room"):
+        assert said in content["body"]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"title": "x" * 301},
+        {"preview": (TextPreview("Command", "x\n" * 60),)},
+        {"preview": (FieldPreview("Command", "x" * 4_000),)},
+        {"preview": (FieldPreview("l" * 61, "x"),)},
+        {"preview": tuple(FieldPreview(f"f{n}", "x") for n in range(61))},
+        {"preview": (TextPreview("Command", "\u4e00" * 3_000),)},  # fits the body, but not what readers draw
+        {"preview": (TextPreview("Command", " " * 9_000),)},
+    ],
+)
+def test_any_cut_of_title_or_preview_withholds_every_approving_option(changes: dict[str, Any]) -> None:
+    content = composed(replace(ASKED, options=(*FOUR, Option(OptionId("c"), "C", Meaning.CHOOSE, None)), **changes))
+    assert {option["meaning"] for option in content["options"]} == {"reject"}
+    assert content["subject"]["preview_complete"] is False
+    assert "nothing can be approved" in content["body"]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"title": "x" * 300},
+        {"preview": (TextPreview("Command", "\n".join("x" * 59)),)},
+        {"preview": (FieldPreview("Command", "x" * 3_990),)},
+        {"preview": tuple(FieldPreview(f"f{n}", "x") for n in range(60))},
+    ],
+)
+def test_what_just_fits_is_shown_whole_and_offered_whole(changes: dict[str, Any]) -> None:
+    content = composed(replace(ASKED, **changes))
+    assert labels(content) == ["Allow once", "Always allow", "Reject", "Never allow"]
+    assert content["subject"]["preview_complete"] is True
+
+
+def test_what_only_the_harness_calls_incomplete_withholds_the_standing_options() -> None:
+    content = composed(replace(ASKED, preview_complete=False))
+    assert labels(content) == ["Allow once", "Reject", "Never allow"]
+    assert content["subject"]["preview_complete"] is False
+    assert "the agent says that this is not all" in content["body"]
+
+
+def test_a_question_without_preview_says_so() -> None:
+    assert "the agent did not say what it will do" in composed(replace(ASKED, preview=()))["body"]
+
+
+def test_another_open_questions_code_in_an_outside_text_is_pointed_out() -> None:
+    codes = frozenset({Code("M3"), Code("P4")})
+    body = composed(replace(ASKED, title="Same as m3: go"), other_codes=codes)["body"]
+    assert "the agent's text holds M3" in body
+    assert "P4" not in body
+
+
+@pytest.mark.parametrize(
+    ("options", "drawn"),
+    [
+        (FOUR, ["Allow once", "Always allow", "Reject", "Never allow"]),
+        ((ALLOW,), ["Allow once", "Reject"]),
+        (
+            (*(replace(ALLOW, option_id=OptionId(f"a{n}"), label=f"Yes {n}") for n in range(5)), NEVER, REJECT),
+            ["Yes 0", "Yes 1", "Yes 2", "Never allow"],
+        ),
+        (tuple(Option(OptionId(f"c{n}"), f"C{n}", Meaning.CHOOSE, None) for n in range(6)), ["C0", "C1", "C2", "C3"]),
+    ],
+)
+def test_a_card_has_four_options_and_never_lacks_a_rejection(options: tuple[Option, ...], drawn: list[str]) -> None:
+    card = composed(replace(ASKED, options=options))["dev.agentpod.permission"]
+    assert [option["name"] for option in card["options"]] == drawn
+
+
+def test_an_approval_without_scope_is_sent_as_one_for_always() -> None:
+    content = composed(replace(ASKED, options=(replace(ALLOW, scope=None, label="Go"), REJECT)))
+    assert content["options"][0] == {
+        "id": "allow_once",
+        "label": "Go (allows always)",
+        "meaning": "approve",
+        "scope": "always",
+    }
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"options": tuple(Option(OptionId(f"{n:\U0001f600<200}"), "x", Meaning.CHOOSE, None) for n in range(20))},
+        {"options": (ALLOW,), "title": "x" * 301},
+        {"options": (replace(ALLOW, label="x" * 200),)},
+        {"session_id": SessionId("\U0001f600" * 3_000)},
+    ],
+)
+def test_what_does_not_fit_however_it_is_cut_is_too_large(changes: dict[str, Any]) -> None:
+    with pytest.raises(TooLarge):
+        composed(replace(ASKED, **changes))
+
+
+def test_options_that_no_question_can_have_are_refused_with_their_field() -> None:
+    with pytest.raises(Invalid) as refused:
+        composed(replace(ASKED, options=(ALLOW, ALLOW)))
+    assert refused.value.loc == ("options", 1, "id")
+
+
+def test_text_copied_from_the_html_is_the_text_that_was_shown() -> None:
+    text = "if a < b && c > d:\n\techo \"x\" 'y' `z` \u00a0 &amp; </code>\n\n    done"
+    content = composed(replace(ASKED, preview=(TextPreview("Command", text),)))
+    assert copied(content["formatted_body"]) == [text]
+    assert content["subject"]["preview"] == [{"type": "text", "label": "Command", "text": text}]
+
+
+def test_body_and_html_say_the_same() -> None:
+    content = composed()
+    text = re.sub(r"<[^>]*>", "\n", content["formatted_body"])
+    said = [line.strip() for line in html.unescape(text).split("\n") if line.strip()]
+    assert said == [line.strip() for line in content["body"].split("\n") if line.strip()]
+
+
+TEXT = st.text(st.characters(codec="utf-8") | st.sampled_from("\n\r1.<&>\"' \u202e\u200d\u0301\u00a0@`[]"), max_size=40)
+LONG_TEXT = TEXT | st.builds(lambda piece, times: piece * times, st.text(min_size=1, max_size=9), st.integers(1, 9_000))
+PREVIEWS = st.lists(st.builds(FieldPreview, TEXT, LONG_TEXT) | st.builds(TextPreview, TEXT, LONG_TEXT), max_size=30)
+OPTIONS = st.lists(
+    st.builds(
+        Option,
+        st.text(st.characters(categories=["L", "N", "S"]), min_size=1, max_size=12).map(OptionId),
+        TEXT,
+        st.sampled_from(Meaning),
+        st.sampled_from([None, *Scope]),
+    ),
+    min_size=1,
+    max_size=20,
+    unique_by=lambda option: option.option_id,
+)
+QUESTIONS = st.builds(
+    lambda title, agent, options, preview, complete: replace(
+        ASKED, title=title, agent=agent, options=tuple(options), preview=tuple(preview), preview_complete=complete
+    ),
+    TEXT | LONG_TEXT,
+    st.none() | TEXT,
+    OPTIONS,
+    PREVIEWS,
+    st.booleans(),
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(QUESTIONS)
+def test_every_question_is_valid_bounded_clean_and_lists_exactly_what_it_offers(asked: NewQuestion) -> None:
+    try:
+        question, content = compose(asked, mentions=(UserId("@owner:example.org"),), other_codes=frozenset())
+    except AgentpodError as refused:
+        assert isinstance(refused, TooLarge | Invalid)
+        return
+    Envelope.model_validate(content)
+    assert card_size(content) <= MAX_CARD_BYTES
+    assert size(content) < event_size(content) <= MAX_EVENT_BYTES
+    body = content["body"]
+    assert numbered(body) == len(question.offered) == len(content["options"])
+    assert body.startswith("Permission needed: ")
+    assert body.endswith(f"{question.offered[-1].printed}\n\n{LAST}")
+    assert not [char for char in body if hides(char) and char not in "\n\t"]
+    cleaned = nh3.clean(content["formatted_body"], tags=MATRIX_TAGS, attributes={}, link_rel=None)
+    assert cleaned == content["formatted_body"]
+    assert len(body.split("\n\n1. ")[0].split("\n")) <= 2 + 2 + 60 + 3
+    shown_whole = content["subject"]["preview_complete"]
+    for offered in question.offered:
+        if not shown_whole and asked.preview_complete:  # the bot cut it
+            assert offered.option.meaning is Meaning.REJECT
+        if not shown_whole:
+            assert (offered.option.meaning, offered.option.scope) != (Meaning.APPROVE, Scope.ALWAYS)
