@@ -7,7 +7,6 @@ import os
 import secrets
 import signal
 import sys
-from contextlib import AsyncExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -65,14 +64,18 @@ TROUBLES = {
 async def run(loaded: Loaded) -> int:
     """Run the daemon until SIGTERM or SIGINT; returns its exit code. Raises `CannotStart`."""
     store = await asyncio.to_thread(open_store, loaded.settings.store.path)
+    daemon: Daemon | None = None
     try:
-        async with AsyncExitStack() as stack:
-            daemon = Daemon(loaded, store)
-            stack.push_async_callback(daemon.client.close)
-            await daemon.serve()
-    except* CannotStart as group:
-        raise _first(group) from None
+        daemon = Daemon(loaded, store)
+        await daemon.serve()
+    except BaseExceptionGroup as group:
+        cannot = group.subgroup(CannotStart)
+        if cannot is None:
+            raise
+        raise _first(cannot) from group
     finally:
+        if daemon is not None:
+            await daemon.client.close()
         await store.close()
     return 0
 
@@ -127,18 +130,21 @@ class Daemon:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, stop.set)
         loop.add_signal_handler(signal.SIGHUP, hangup.set)
-        async with self._server, asyncio.TaskGroup() as tasks:
-            running = [
-                tasks.create_task(self._matrix(), name="matrix"),
-                tasks.create_task(self._parts.deadlines.run(), name="deadlines"),
-                tasks.create_task(self._reloads(hangup), name="reloads"),
-            ]
-            await stop.wait()
-            log.info("stopping", open_waits=self._waiters.open_waits())
-            self._waiters.stop()
-            await self._server.stop()
-            for task in running:
-                task.cancel()
+        async with self._server:
+            try:
+                async with asyncio.TaskGroup() as tasks:
+                    running = [
+                        tasks.create_task(self._matrix(), name="matrix"),
+                        tasks.create_task(self._parts.deadlines.run(), name="deadlines"),
+                        tasks.create_task(self._reloads(hangup), name="reloads"),
+                    ]
+                    await stop.wait()
+                    log.info("stopping", open_waits=self._waiters.open_waits())
+                    for task in running:
+                        task.cancel()
+            finally:  # also where a task died: whoever waits is told, and nobody is cut off
+                self._waiters.stop()
+                await self._server.stop()
 
     async def _matrix(self) -> None:
         """Reach the homeserver, catch up with the rooms, and only then begin to speak there."""
@@ -211,8 +217,11 @@ class Daemon:
         self._world.policy = policy
         self._loaded = replace(loaded, settings=settings)
         configure(settings.log.level, settings.log.format, sys.stderr)
-        self._follow(await pending_invites(self.client))
         log.info("configuration_reloaded", routes=len(settings.routes), clients=len(settings.clients))
+        try:
+            self._follow(await pending_invites(self.client))
+        except MatrixError as error:
+            log.warning("invitations_unknown", error=error.code)
 
     def _trouble_code(self) -> str | None:
         if self._sync.token_refused:

@@ -68,6 +68,8 @@ if TYPE_CHECKING:
 log = structlog.get_logger(__name__)
 
 DAY_MS = 86_400_000
+OTHERS_MS = 1_800_000
+"""How far back a room is read for questions of other accounts: as long as a card alone counts as open."""
 TRIES = 3
 """An event that breaks us so often is set aside, with a line in the audit; it decides nothing."""
 CODE_TOKENS = 12
@@ -99,10 +101,11 @@ class Inbox:
         """The last processed event of a room: where paging back over a gap may end."""
         return await self._store.run(lambda tx: tx.newest_seen(room_id))
 
-    async def oldest_open_ts(self, room_id: RoomId) -> int | None:
-        """When the oldest open question of a room was asked: no answer to any is older."""
+    async def oldest_open_ts(self, room_id: RoomId) -> int:
+        """How far back events of a room matter: to its oldest open question, and to any that others just asked."""
         open_now = await self._store.run(lambda tx: tx.open_questions(room_id=room_id))
-        return min((question.asked.created_at_ms for question in open_now), default=None)
+        others_ms = self._means.clock.now_ms() - OTHERS_MS
+        return min((others_ms, *(question.asked.created_at_ms for question in open_now)))
 
     async def handle(self, batch: Batch) -> None:
         """Handle one response. Raises `Unavailable` where it has to be handled again later."""
@@ -114,6 +117,10 @@ class Inbox:
                 except MatrixError as error:
                     raise Unavailable(f"the state of a room could not be read: {error}") from error
         rooms = world.after(batch)
+        configured = world.policy.rooms()
+        if any(part.room_id in configured and part.room_id not in rooms for part in batch.rooms):
+            # Forgotten meanwhile: the position must not move past events that nobody judged.
+            raise Unavailable("the state of a room is not known now", retry_after_s=1)
 
         def work(tx: Tx) -> After:
             after = After()

@@ -251,7 +251,7 @@ def _names(content: Mapping[str, Any]) -> Names:
     if not isinstance(relation, dict):
         return Names(reference=UNREADABLE)
     reply_to: EventId | None = None
-    if "m.in_reply_to" in relation and relation.get("is_falling_back") is None:
+    if "m.in_reply_to" in relation and relation.get("is_falling_back") is not True:
         reply_to = _target(_object(relation["m.in_reply_to"]))
     match relation.get("rel_type"):
         case None:
