@@ -145,6 +145,7 @@ class Daemon:
             finally:  # also where a task died: whoever waits is told, and nobody is cut off
                 self._waiters.stop()
                 await self._server.stop()
+                await self._parts.commit.settled()
 
     async def _matrix(self) -> None:
         """Reach the homeserver, catch up with the rooms, and only then begin to speak there."""

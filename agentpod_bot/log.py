@@ -43,6 +43,7 @@ LEVELS = {
     "error": logging.ERROR,
 }
 NIO = "nio"
+ALEMBIC = "alembic"
 EXCEPTION = "exc_info"
 MAX_FRAMES = 30
 
@@ -92,7 +93,9 @@ def configure(level: str, format: str, stream: TextIO) -> None:  # noqa: A002 - 
     root.addHandler(handler)
     root.setLevel(LEVELS[level])
     # below warning nio logs whole responses, with the bodies of messages in them
-    logging.getLogger(NIO).setLevel(max(LEVELS[level], logging.WARNING))
+    # and Alembic tells of each plugin that it loads
+    for talkative in (NIO, ALEMBIC):
+        logging.getLogger(talkative).setLevel(max(LEVELS[level], logging.WARNING))
     logging.captureWarnings(capture=True)
 
 

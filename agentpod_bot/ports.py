@@ -247,6 +247,10 @@ class Tx(Protocol):
         """Drop an effect that no try was made for; True where it was there and is gone."""
         ...
 
+    def has_edit_to_render(self, row: Row) -> bool:
+        """Whether an edit of the question is unsent and has no content yet: it will say what is true then."""
+        ...
+
     def begin(self, room_id: RoomId, now_ms: int) -> Effect | None:
         """The room's next effect to try, by priority and then age; its attempts are counted up.
 
@@ -272,7 +276,10 @@ class Tx(Protocol):
         ...
 
     def rooms_due(self) -> Mapping[RoomId, int]:
-        """Rooms with unsent effects, and the earliest `not_before_ms` of each."""
+        """Rooms with unsent effects, and the earliest `not_before_ms` of each.
+
+        An effect that waits for its question does not count: `begin` would not give it.
+        """
         ...
 
     def effect_of_txn(self, txn_id: TxnId) -> Effect | None:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from agentpod_bot.broker.broker import Broker
 from agentpod_bot.broker.change import Means
+from agentpod_bot.broker.commit import Bell, Commit
 from agentpod_bot.broker.deadlines import Deadlines
-from agentpod_bot.broker.finish import Bell, Finish
 from agentpod_bot.broker.inbox import Inbox
 from agentpod_bot.broker.outbox import Outbox
 from agentpod_bot.broker.rooms import Rooms
@@ -31,6 +31,7 @@ class Parts:
     outbox: Outbox
     rooms: Rooms
     deadlines: Deadlines
+    commit: Commit
 
 
 def assemble(
@@ -41,15 +42,16 @@ def assemble(
     means = Means(world, clock, chance)
     waiters = Waiters()
     bell = Bell()
-    finish = Finish(waiters, bell, meter)
+    commit = Commit(store, waiters, bell, meter)
     rooms = Rooms(world, homeserver)
-    deadlines = Deadlines(store, means, finish)
+    deadlines = Deadlines(store, means, commit)
     return Parts(
         world=world,
         waiters=waiters,
-        broker=Broker(store, means, waiters=waiters, finish=finish, deadlines=deadlines, meter=meter),
-        inbox=Inbox(store, means, finish, rooms),
-        outbox=Outbox(store, homeserver, means, waiters=waiters, finish=finish, bell=bell, meter=meter),
+        broker=Broker(store, means, waiters=waiters, commit=commit, deadlines=deadlines, meter=meter),
+        inbox=Inbox(store, means, commit, rooms),
+        outbox=Outbox(store, homeserver, means, waiters=waiters, commit=commit, bell=bell, meter=meter),
         rooms=rooms,
         deadlines=deadlines,
+        commit=commit,
     )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from agentpod_bot.broker.change import After, Means, audit, change, edit_again
+from agentpod_bot.broker.change import audit, change, edit_again
 from agentpod_bot.broker.submit import submit
 from agentpod_bot.core.lifecycle import AnsweredElsewhere, Cancelled
 from agentpod_bot.core.model import Outcome, Status
@@ -17,8 +17,9 @@ from agentpod_bot.errors import Forbidden, Invalid, NotDecided, NotFound, Reques
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    from agentpod_bot.broker.change import After, Means
+    from agentpod_bot.broker.commit import Commit
     from agentpod_bot.broker.deadlines import Deadlines
-    from agentpod_bot.broker.finish import Finish
     from agentpod_bot.broker.waiters import Waiters
     from agentpod_bot.core.ids import ClientName, RequestId, Row, SessionId
     from agentpod_bot.core.lifecycle import Event
@@ -33,12 +34,12 @@ class Broker:
     """Everything that a client may do. It reads and writes only its own requests."""
 
     def __init__(
-        self, store: Store, means: Means, *, waiters: Waiters, finish: Finish, deadlines: Deadlines, meter: Meter
+        self, store: Store, means: Means, *, waiters: Waiters, commit: Commit, deadlines: Deadlines, meter: Meter
     ) -> None:
         self._store = store
         self._means = means
         self._waiters = waiters
-        self._finish = finish
+        self._commit = commit
         self._deadlines = deadlines
         self._meter = meter
 
@@ -52,12 +53,9 @@ class Broker:
             raise ShuttingDown(None)
         route = self._route(asked, caller, harness)
 
-        def work(tx: Tx) -> tuple[Submitted, After]:
-            after = After()
-            return submit(tx, asked, caller.client, route, after=after, means=self._means), after
-
-        submitted, after = await self._store.run(work)
-        self._finish(after)
+        submitted = await self._commit(
+            lambda tx, after: submit(tx, asked, caller.client, route, after=after, means=self._means)
+        )
         if submitted.created:
             question = submitted.question
             self._deadlines.notice(question.asked.expires_at_ms)
@@ -122,18 +120,15 @@ class Broker:
     async def progress(self, caller: Caller, request_id: RequestId, progress: Progress) -> Question:
         """Show what became of a decided request. Raises `NotFound`, `NotDecided`."""
 
-        def work(tx: Tx) -> tuple[Question, After]:
-            after = After()
+        def work(tx: Tx, after: After) -> Question:
             question = _current(tx, caller.client, request_id)
             if question.status is not Status.DECIDED:
                 raise NotDecided(question.row, f"the request is {question.status.value}, not decided")
             tx.progress(question.row, progress)
             edit_again(tx, question, after, self._means)
-            return _current(tx, caller.client, request_id), after
+            return _current(tx, caller.client, request_id)
 
-        question, after = await self._store.run(work)
-        self._finish(after)
-        return question
+        return await self._commit(work)
 
     async def cancel_session(self, caller: Caller, session_id: SessionId) -> tuple[RequestId, ...]:
         """Cancel every open request of one session; returns their ids."""
@@ -157,43 +152,35 @@ class Broker:
         return route
 
     async def _close(self, caller: Caller, request_id: RequestId, event: Event) -> Question:
-        def work(tx: Tx) -> tuple[Question, After]:
-            after = After()
+        def work(tx: Tx, after: After) -> Question:
             question = _current(tx, caller.client, request_id)
             closed = change(tx, question, event, after, self._means)
             if closed is None:
                 raise RequestClosed(question.row, f"the request is {question.status.value} already")
-            return closed, after
+            return closed
 
-        closed, after = await self._store.run(work)
-        self._finish(after)
-        return closed
+        return await self._commit(work)
 
     async def _cancel_all(self, caller: Caller, session_id: SessionId | None, event: Event) -> tuple[RequestId, ...]:
-        def work(tx: Tx) -> After:
-            after = After()
+        def work(tx: Tx, after: After) -> tuple[RequestId, ...]:
             for question in tx.open_questions(client=caller.client, session_id=session_id):
                 change(tx, question, event, after, self._means)
-            return after
+            return tuple(question.key.request_id for question in after.closed)
 
-        after = await self._store.run(work)
-        self._finish(after)
-        return tuple(question.key.request_id for question in after.closed)
+        return await self._commit(work)
 
     async def _deliver(self, question: Question) -> None:
         if question.is_open or question.delivered_at_ms is not None:
             return
 
-        def work(tx: Tx) -> After:
-            after = After()
+        def work(tx: Tx, after: After) -> None:
             now_ms = self._means.clock.now_ms()
             if tx.deliver(question.row, now_ms):
                 audit(tx, question, "delivered", now_ms)
                 if question.closing is not None and question.closing.outcome is Outcome.SELECTED:
                     edit_again(tx, question, after, self._means)
-            return after
 
-        self._finish(await self._store.run(work))
+        await self._commit(work)
 
 
 def _current(tx: Tx, client: ClientName, request_id: RequestId) -> Question:

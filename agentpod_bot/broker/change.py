@@ -151,11 +151,9 @@ def audit(
 
 
 def edit_again(tx: Tx, question: Question, after: After, means: Means) -> None:
-    """Have the outcome shown anew; where the first edit was not tried yet, that one will say it all."""
+    """Have the outcome shown anew; where an edit still waits to be rendered, that one will say it all."""
     room_id = question.asked.room_id
-    if tx.drop_unsent(question.row, OUTCOME):
-        tx.enqueue(means.effect(room_id, OUTCOME, Priority.EDIT, None, row=question.row))
-    else:
+    if not tx.has_edit_to_render(question.row):
         number = 1
         while not tx.enqueue(means.effect(room_id, f"{AGAIN}:{number}", Priority.EDIT, None, row=question.row)):
             number += 1

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 import structlog
 
 from agentpod_bot.broker.change import After, Means, change
-from agentpod_bot.broker.finish import Bell
+from agentpod_bot.broker.commit import Bell
 from agentpod_bot.core.lifecycle import Lapsed
 from agentpod_bot.errors import StoreUnavailable
 
 if TYPE_CHECKING:
-    from agentpod_bot.broker.finish import Finish
+    from agentpod_bot.broker.commit import Commit
     from agentpod_bot.ports import Store, Tx
 
 log = structlog.get_logger(__name__)
@@ -25,10 +25,10 @@ PRUNE_EVERY_MS = 3_600_000
 class Deadlines:
     """One loop for every deadline. A decision checks the deadline itself and does not rely on it."""
 
-    def __init__(self, store: Store, means: Means, finish: Finish) -> None:
+    def __init__(self, store: Store, means: Means, commit: Commit) -> None:
         self._store = store
         self._means = means
-        self._finish = finish
+        self._commit = commit
         self._bell = Bell()
         self._next_ms: int | None = None
         self._pruned_ms = 0
@@ -41,14 +41,12 @@ class Deadlines:
     async def expire(self) -> None:
         """Close every question whose deadline is reached, and learn the next deadline."""
 
-        def work(tx: Tx) -> tuple[After, int | None]:
-            after = After()
+        def work(tx: Tx, after: After) -> int | None:
             for question in tx.due(self._means.clock.now_ms()):
                 change(tx, question, Lapsed(), after, self._means)
-            return after, tx.next_deadline()
+            return tx.next_deadline()
 
-        after, self._next_ms = await self._store.run(work)
-        self._finish(after)
+        self._next_ms = await self._commit(work)
 
     async def prune(self) -> None:
         """Forget what is older than the retention, at most once an hour."""

@@ -57,7 +57,7 @@ from agentpod_bot.errors import MatrixError, Unavailable
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from agentpod_bot.broker.finish import Finish
+    from agentpod_bot.broker.commit import Commit
     from agentpod_bot.broker.rooms import Rooms
     from agentpod_bot.core.ids import EventId, RoomId
     from agentpod_bot.core.judge import Verdict
@@ -82,10 +82,10 @@ Answer = Said | Structured | Reacted
 class Inbox:
     """Handles sync responses for `matrix.sync`; the only door through which an answer comes."""
 
-    def __init__(self, store: Store, means: Means, finish: Finish, rooms: Rooms) -> None:
+    def __init__(self, store: Store, means: Means, commit: Commit, rooms: Rooms) -> None:
         self._store = store
         self._means = means
-        self._finish = finish
+        self._commit = commit
         self._joining = rooms
         self._breaks: dict[EventId, int] = {}
 
@@ -122,19 +122,16 @@ class Inbox:
             # Forgotten meanwhile: the position must not move past events that nobody judged.
             raise Unavailable("the state of a room is not known now", retry_after_s=1)
 
-        def work(tx: Tx) -> After:
-            after = After()
+        def work(tx: Tx, after: After) -> None:
             for part in batch.rooms:
                 if part.room_id in rooms:
                     for event in part.timeline:
                         self._process(tx, event, rooms[part.room_id], after)
             tx.move(world.own, batch.next_batch)
-            return after
 
-        after = await self._store.run(work)
+        await self._commit(work)
         entered = world.adopt(rooms)
         self._breaks.clear()
-        self._finish(after)
         for room_id in entered:
             world.forget(room_id)  # who else is there was not in this response
         self._joining.follow(i for i in batch.invites if world.policy.may_invite(i.sender, i.room_id))

@@ -23,7 +23,7 @@ from agentpod_bot.render.outcome import closed_message, outcome
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from agentpod_bot.broker.finish import Bell, Finish
+    from agentpod_bot.broker.commit import Bell, Commit
     from agentpod_bot.broker.waiters import Waiters
     from agentpod_bot.core.ids import EventId, RoomId
     from agentpod_bot.core.model import Question
@@ -61,7 +61,7 @@ class Outbox:
         means: Means,
         *,
         waiters: Waiters,
-        finish: Finish,
+        commit: Commit,
         bell: Bell,
         meter: Meter,
     ) -> None:
@@ -69,7 +69,7 @@ class Outbox:
         self._homeserver = homeserver
         self._means = means
         self._waiters = waiters
-        self._finish = finish
+        self._commit = commit
         self._bell = bell
         self._meter = meter
         self._busy: set[RoomId] = set()
@@ -212,11 +212,10 @@ class Outbox:
             return True
         self._never_taken.discard(effect.effect_id)
         self._meter.sent(kind)
-        self._finish(await self._store.run(lambda tx: self._sent(tx, effect, event_id)))
+        await self._commit(lambda tx, after: self._sent(tx, after, effect, event_id))
         return True
 
-    def _sent(self, tx: Tx, effect: Effect, event_id: EventId) -> After:
-        after = After()
+    def _sent(self, tx: Tx, after: After, effect: Effect, event_id: EventId) -> None:
         tx.sent(effect.effect_id, event_id, self._means.clock.now_ms())
         question = None if effect.row is None else tx.question(effect.row)
         if (
@@ -225,7 +224,6 @@ class Outbox:
             and change(tx, question, Posted(event_id), after, self._means) is None
         ):
             tx.post(question.row, event_id)  # keeps the event id of one that was closed meanwhile
-        return after
 
     async def _later(self, effect: Effect, wait_ms: int, kind: str, why: str) -> None:
         self._meter.send_failed(kind, why)
@@ -241,15 +239,13 @@ class Outbox:
         if error.status in ROOM_TROUBLE:
             self._means.world.forget(effect.room_id)
 
-        def work(tx: Tx) -> After:
-            after = After()
+        def work(tx: Tx, after: After) -> None:
             tx.abandon(effect.effect_id, error.errcode)
             question = None if effect.row is None else tx.question(effect.row)
             if effect.effect == QUESTION and question is not None:
                 change(tx, question, Undelivered(error.errcode), after, self._means)
-            return after
 
-        self._finish(await self._store.run(work))
+        await self._commit(work)
 
     def _pause(self, room_id: RoomId, wait_ms: int) -> None:
         self._paused[room_id] = self._means.clock.now_ms() + wait_ms

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from agentpod_bot.broker.finish import Bell
+from agentpod_bot.broker.commit import Bell
 from agentpod_bot.errors import MatrixError, Refused
 
 if TYPE_CHECKING:

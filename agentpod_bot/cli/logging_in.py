@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import os
 import sys
 from contextlib import contextmanager
@@ -48,7 +49,7 @@ def log_in(options: LoginOptions) -> tuple[str, ...]:
         url = homeserver_url(options.homeserver)
     except ValueError as fault:
         raise Stopped(ExitCode.USAGE, f"--homeserver {fault}") from fault
-    with kept(options.output, replace=options.force) as file:
+    with quiet("nio"), kept(options.output, replace=options.force) as file:
         password = password_of(options)
         try:
             user_id, device_id, access_token = asyncio.run(login(url, options.user, password, options.device_name))
@@ -74,6 +75,18 @@ def log_in(options: LoginOptions) -> tuple[str, ...]:
         f"  device_id: {json.dumps(device_id)}",
         f"  access_token_file: {json.dumps(str(options.output.absolute()))}",
     )
+
+
+@contextmanager
+def quiet(logger: str) -> Iterator[None]:
+    """Say nothing of a library's warnings meanwhile: they repeat, in its words, what our own sentence says."""
+    library = logging.getLogger(logger)
+    before = library.level
+    library.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        library.setLevel(before)
 
 
 @contextmanager

@@ -76,7 +76,10 @@ _WORDS_OF = {Meaning.APPROVE: _APPROVING_WORDS, Meaning.REJECT: _REJECTING_WORDS
 _ANY_WORD = _APPROVING_WORDS | _REJECTING_WORDS
 _REJECTING_LETTERS = frozenset(word.replace("'", "") for word in _REJECTING_WORDS | {"neverallow"})
 # Words that turn a sentence round: a label with one of them never approves by being typed.
-_NEGATIONS = frozenset({"not", "dont", "cannot", "can't", "cant", "won't", "wont", "without", "stop", "abort"})
+_NEGATIONS = frozenset(
+    {"not", "dont", "cannot", "can't", "cant", "won't", "wont", "without"}
+    | {"nope", "stop", "abort", "block", "forbid", "disallow"}
+)
 
 
 def kind_of(option: Option) -> Kind | None:

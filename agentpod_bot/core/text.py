@@ -36,9 +36,11 @@ _IGNORABLE = (
 _IGNORED = re.compile(f"[{_IGNORABLE}]+")
 # Category Zs, and two signs that are drawn as nothing.
 _BLANK = " \u00a0\u1680\u2000-\u200a\u202f\u205f\u3000\u2800\U0001d159"
-_LINE = re.compile(rf"(?P<plain>[!-\[\]-~]+)|(?P<slashes>\\+)|(?P<blank>[{_BLANK}]+)|(?P<other>.)", re.DOTALL)
+# ASCII but the backslash, and whole blocks of letters that need no look at each: it makes long texts fast.
+_PLAIN = r"!-\[\]-~\u00c0-\u024f\u0400-\u0482\u048a-\u052f\u3041-\u3096\u30a1-\u30fa\u4e00-\u9fff\uac00-\ud7a3"
+_LINE = re.compile(rf"(?P<plain>[{_PLAIN}]+)|(?P<slashes>\\+)|(?P<blank>[{_BLANK}]+)|(?P<other>.)", re.DOTALL)
 _BLOCK = re.compile(
-    rf"(?P<plain>[!-\[\]-~]+|\n)|(?P<slashes>\\+)|(?P<blank>[{_BLANK}\t]+)|(?P<other>\r\n|.)", re.DOTALL
+    rf"(?P<plain>[{_PLAIN}]+|\n)|(?P<slashes>\\+)|(?P<blank>[{_BLANK}\t]+)|(?P<other>\r\n|.)", re.DOTALL
 )
 
 # Arabic letters that do not join to the next one: a ZWNJ after them would be invisible.

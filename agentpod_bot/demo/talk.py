@@ -34,7 +34,7 @@ EXPIRING = 3
 """The question, counted from 1, that a person at the keyboard is asked to leave alone."""
 
 TTL_S = 900
-TTL_UNATTENDED_S = 30
+TTL_UNATTENDED_S = 15
 TTL_EXPIRING_S = 15
 TTL_UNANSWERED_S = 5
 JOIN_S = 30.0

@@ -20,6 +20,7 @@ from agentpod_bot.core.text import fold, folded, visible_line
 from agentpod_bot.errors import Invalid, TooLarge
 from agentpod_bot.render import sentences
 from agentpod_bot.render.content import (
+    HTML,
     MAX_CARD_BYTES,
     MAX_EVENT_BYTES,
     Prose,
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
     from agentpod_bot.core.model import NewQuestion, Offered, Option
 
 MAX_TOOL_KIND = 100
+_CLOSE_ENOUGH = 64
+"""Characters of an envelope's preview that are not worth another try."""
 _WORD = re.compile(r"\w+")
 
 
@@ -124,8 +127,8 @@ def _cut_envelope(question: NewQuestion, mentions: tuple[UserId, ...], measured:
     fitting = _envelope(question, mentions, Shown((), omitted=0, omitted_after=0, is_cut=True), is_complete=False)
     if card_size(fitting) > MAX_CARD_BYTES:
         raise TooLarge("options", f"without any preview the question is larger than {MAX_CARD_BYTES} bytes")
-    fits, too_many = 0, MAX_CARD_BYTES
-    while too_many - fits > 1:
+    fits, too_many = 0, MAX_CARD_BYTES - card_size(fitting) + 1
+    while too_many - fits > _CLOSE_ENOUGH:
         characters = (fits + too_many) // 2
         tried = _envelope(question, mentions, shown(measured, characters=characters), is_complete=False)
         if card_size(tried) <= MAX_CARD_BYTES:
@@ -138,12 +141,14 @@ def _cut_envelope(question: NewQuestion, mentions: tuple[UserId, ...], measured:
 def _envelope(
     question: NewQuestion, mentions: tuple[UserId, ...], preview: Shown, *, is_complete: bool
 ) -> dict[str, Any]:
-    """Return everything of the content but the prose."""
+    """Return everything of the content but the two bodies."""
     key = question.key
     title = sentences.title_of(question.title)
     tool_kind = visible_line(question.tool_kind or "", limit=MAX_TOOL_KIND)
     common = {"session_id": question.session_id, "request_seq": question.request_seq, "title": title}
     return {
+        "msgtype": "m.text",
+        "format": HTML,
         "m.mentions": {"user_ids": list(mentions)},
         "suite_event_type": QUESTION_TYPE,
         "schema_version": SCHEMA_VERSION,

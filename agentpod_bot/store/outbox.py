@@ -8,6 +8,7 @@ from sqlalchemy import bindparam, delete, exists, func, or_, select, update
 from sqlalchemy.dialects.sqlite import insert
 
 from agentpod_bot.core.ids import Row
+from agentpod_bot.ports import Priority
 from agentpod_bot.store.records import EFFECT_COLUMNS, effect_of
 from agentpod_bot.store.tables import EffectState, is_unsent, outbox, questions
 from agentpod_bot.store.transaction import Transaction
@@ -36,6 +37,9 @@ _DROP = delete(outbox).where(
     _o.question_row == bindparam("row"), _o.effect == bindparam("name"), is_unsent, _o.attempts == 0
 )
 
+_TO_RENDER = select(_o.effect_id).where(
+    _o.question_row == bindparam("row"), _o.priority == Priority.EDIT.value, is_unsent, _o.content.is_(None)
+)
 _unsent_question = outbox.alias("unsent_question")
 _NOT_HELD = or_(
     _o.question_row.is_(None),
@@ -109,6 +113,10 @@ class Outbox(Transaction):
     def drop_unsent(self, row: Row, effect: str) -> bool:
         """Drop an effect that no try was made for; True where it was there and is gone."""
         return self._change(_DROP, {"row": row, "name": effect}) == 1
+
+    def has_edit_to_render(self, row: Row) -> bool:
+        """Whether an edit of the question is unsent and has no content yet."""
+        return self._first(_TO_RENDER, {"row": row}) is not None
 
     def begin(self, room_id: RoomId, now_ms: int) -> Effect | None:
         """The room's next effect to try; its attempts are counted up, this one included."""

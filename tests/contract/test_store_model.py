@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
@@ -31,7 +31,12 @@ if TYPE_CHECKING:
     from sqlalchemy import Engine
 
 SETTINGS = settings(
-    max_examples=20, stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck), database=None
+    max_examples=20,
+    stateful_step_count=25,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+    database=None,
+    phases=[Phase.generate, Phase.shrink],  # explaining a failure takes longer than a test may
 )
 times = st.integers(0, 6).map(lambda step: T0 + step)
 rooms = st.sampled_from([ROOM, OTHER_ROOM])

@@ -167,6 +167,27 @@ def test_an_effect_that_was_given_up_untried_is_not_dropped(tx: Tx) -> None:
     assert not tx.drop_unsent(row, "hint")
 
 
+def test_an_edit_is_still_to_be_rendered_until_it_has_content_or_was_given_up(tx: Tx) -> None:
+    row = tx.insert(question(1)).row
+    other = tx.insert(question(2)).row
+    tx.enqueue(effect("hint", row=row, content=None, priority=Priority.SEED))
+    tx.enqueue(effect("full", row=row, priority=Priority.EDIT, not_before_ms=NOW + 1))
+    assert not tx.has_edit_to_render(row)
+    for name in ("outcome", "again"):
+        tx.enqueue(effect(name, row=row, content=None, priority=Priority.EDIT))
+        assert tx.has_edit_to_render(row)
+        assert not tx.has_edit_to_render(other)
+        begun = begin(tx)
+        assert (begun.effect, tx.has_edit_to_render(row)) == (name, True)
+        if name == "outcome":
+            tx.fill(begun.effect_id, {"body": "Allowed once"})
+            assert not tx.has_edit_to_render(row)
+            tx.sent(begun.effect_id, SENT, NOW)
+        else:
+            tx.abandon(begun.effect_id, "not wanted")
+        assert not tx.has_edit_to_render(row)
+
+
 def test_content_that_is_rendered_late_is_kept_for_every_try(tx: Tx) -> None:
     tx.enqueue(effect("outcome", content=None))
     begun = begin(tx)

@@ -9,20 +9,19 @@ from typing import TYPE_CHECKING, Any
 
 from agentpod_bot.broker.assembly import Parts, assemble
 from agentpod_bot.core.ids import RequestId, RoomId, UserId
-from agentpod_bot.core.policy import Reactions
 from agentpod_bot.matrix.client import MatrixClient
 from agentpod_bot.matrix.sync import SyncLoop
 from agentpod_bot.store.database import SqlStore, open_store
 from tests.examples import CALLER, OPS_ROUTE, POLICY, ROUTE, request
 from tests.fakes import FakeChance, FakeClock, FakeMeter
-from tests.matrix.fake_homeserver import FakeHomeserver
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
     from pathlib import Path
 
     from agentpod_bot.core.model import Caller, Question
-    from agentpod_bot.core.policy import Policy
+    from agentpod_bot.core.policy import Policy, Reactions
+    from tests.matrix.fake_homeserver import FakeHomeserver
 
 PATIENCE_S = 20.0
 

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from agentpod_bot import errors
+from agentpod_bot.broker import inbox
 from agentpod_bot.core.ids import ClientName, RequestId, RouteName, SessionId
-from agentpod_bot.core.model import Caller, Claim, Outcome, Status, TextPreview
+from agentpod_bot.core.model import Caller, Claim, Outcome, Progress, Status, TextPreview
 from agentpod_bot.core.policy import Reactions
 from tests.examples import ALLOW, CALLER, MINUTE, REJECT, ROUTE, START
 from tests.fakes import FakeClock
@@ -816,8 +817,6 @@ async def test_a_question_cannot_be_named_from_another_room(rig: Rig, clock: Fak
 
 
 async def test_progress_after_the_decision_is_shown_by_an_edit(rig: Rig, clock: FakeClock) -> None:
-    from agentpod_bot.core.model import Progress
-
     async with rig.run() as pod:
         question = await pod.pending()
         with pytest.raises(errors.NotDecided):
@@ -836,8 +835,6 @@ async def test_progress_after_the_decision_is_shown_by_an_edit(rig: Rig, clock: 
 async def test_an_event_that_breaks_us_is_set_aside_and_what_follows_counts(
     rig: Rig, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from agentpod_bot.broker import inbox
-
     judge = inbox.judge_said
 
     def breaks(said: object, scene: object) -> object:

@@ -112,6 +112,13 @@ def test_no_shown_line_holds_anything_that_hides(text: str) -> None:
     assert not [char for char in visible_block(text) if hides(char) and char not in "\n\t"]
 
 
+@pytest.mark.parametrize("start", [*range(0, 0x20000, 0x4000), 0xE0000, 0x10C000])
+def test_no_character_at_all_is_shown_that_hides(start: int) -> None:
+    every = "x".join(map(chr, range(start, start + 0x4000)))
+    for shown in (visible_line(every), visible_block(every).translate({9: None, 10: None})):
+        assert not [char for char in shown if hides(char) or char in MAY_STAY]
+
+
 @given(ANY_TEXT, st.integers(min_value=1, max_value=40))
 def test_a_cut_line_is_never_longer_than_its_limit(text: str, limit: int) -> None:
     shown = visible_line(text, limit=limit)

@@ -10,13 +10,13 @@ from typing import Any
 
 import nh3
 import pytest
-from hypothesis import given, settings
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from agentpod_bot.core.envelope import Envelope
 from agentpod_bot.core.ids import Code, OptionId, SessionId, UserId
 from agentpod_bot.core.model import FieldPreview, Meaning, NewQuestion, Option, Scope, TextPreview
-from agentpod_bot.errors import AgentpodError, Invalid, TooLarge
+from agentpod_bot.errors import Invalid, TooLarge
 from agentpod_bot.render.content import MAX_CARD_BYTES, MAX_EVENT_BYTES, card_size, event_size, size
 from agentpod_bot.render.question import compose
 from tests.examples import ALLOW, ALWAYS, FOUR, NEVER, REJECT
@@ -27,46 +27,9 @@ CASES = Path(__file__).resolve().parents[4] / "shared" / "spec" / "permission.v2
 NUMBERED = re.compile(r"^\d+\.", re.MULTILINE)
 LAST = "Reply with the number, or the option's name."
 # https://spec.matrix.org/v1.16/client-server-api/#mroommessage-msgtypes
-MATRIX_TAGS = set(
-    [
-        "del",
-        "h1",
-        "h2",
-        "h3",
-        "h4",
-        "h5",
-        "h6",
-        "blockquote",
-        "p",
-        "a",
-        "ul",
-        "ol",
-        "sup",
-        "sub",
-        "li",
-        "b",
-        "i",
-        "u",
-        "strong",
-        "em",
-        "s",
-        "code",
-        "hr",
-        "br",
-        "div",
-        "table",
-        "thead",
-        "tbody",
-        "tr",
-        "th",
-        "td",
-        "caption",
-        "pre",
-        "span",
-        "img",
-        "details",
-        "summary",
-    ]
+MATRIX_TAGS = frozenset(
+    """del h1 h2 h3 h4 h5 h6 blockquote p a ul ol sup sub li b i u strong em s code hr br div table thead tbody tr th td
+    caption pre span img details summary""".split()  # noqa: SIM905 -- 38 quoted names on lines of their own hide the list
 )
 LONG = replace(ASKED, preview=(TextPreview("Command", "echo ok;" + "a" * 5000 + "; rm -rf ~/work"),))
 
@@ -302,8 +265,12 @@ def test_body_and_html_say_the_same() -> None:
 
 
 TEXT = st.text(st.characters(codec="utf-8") | st.sampled_from("\n\r1.<&>\"' \u202e\u200d\u0301\u00a0@`[]"), max_size=40)
-LONG_TEXT = TEXT | st.builds(lambda piece, times: piece * times, st.text(min_size=1, max_size=9), st.integers(1, 9_000))
-PREVIEWS = st.lists(st.builds(FieldPreview, TEXT, LONG_TEXT) | st.builds(TextPreview, TEXT, LONG_TEXT), max_size=30)
+REPEATED = st.builds(
+    lambda piece, times: piece * times, st.text(min_size=1, max_size=5), st.sampled_from([9, 900, 9_000])
+)
+LONG_TEXT = st.one_of(TEXT, TEXT, REPEATED)
+PART = st.builds(FieldPreview, TEXT, LONG_TEXT) | st.builds(TextPreview, TEXT, LONG_TEXT)
+PREVIEWS = st.lists(PART, max_size=4) | st.lists(PART, max_size=2).map(lambda few: few * 10)
 OPTIONS = st.lists(
     st.builds(
         Option,
@@ -313,14 +280,14 @@ OPTIONS = st.lists(
         st.sampled_from([None, *Scope]),
     ),
     min_size=1,
-    max_size=20,
+    max_size=6,
     unique_by=lambda option: option.option_id,
 )
 QUESTIONS = st.builds(
     lambda title, agent, options, preview, complete: replace(
         ASKED, title=title, agent=agent, options=tuple(options), preview=tuple(preview), preview_complete=complete
     ),
-    TEXT | LONG_TEXT,
+    LONG_TEXT,
     st.none() | TEXT,
     OPTIONS,
     PREVIEWS,
@@ -328,13 +295,12 @@ QUESTIONS = st.builds(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate])
 @given(QUESTIONS)
 def test_every_question_is_valid_bounded_clean_and_lists_exactly_what_it_offers(asked: NewQuestion) -> None:
     try:
         question, content = compose(asked, mentions=(UserId("@owner:example.org"),), other_codes=frozenset())
-    except AgentpodError as refused:
-        assert isinstance(refused, TooLarge | Invalid)
+    except (TooLarge, Invalid):
         return
     Envelope.model_validate(content)
     assert card_size(content) <= MAX_CARD_BYTES
@@ -344,7 +310,7 @@ def test_every_question_is_valid_bounded_clean_and_lists_exactly_what_it_offers(
     assert body.startswith("Permission needed: ")
     assert body.endswith(f"{question.offered[-1].printed}\n\n{LAST}")
     assert not [char for char in body if hides(char) and char not in "\n\t"]
-    cleaned = nh3.clean(content["formatted_body"], tags=MATRIX_TAGS, attributes={}, link_rel=None)
+    cleaned = nh3.clean(content["formatted_body"], tags=set(MATRIX_TAGS), attributes={}, link_rel=None)
     assert cleaned == content["formatted_body"]
     assert len(body.split("\n\n1. ")[0].split("\n")) <= 2 + 2 + 60 + 3
     shown_whole = content["subject"]["preview_complete"]

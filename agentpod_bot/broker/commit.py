@@ -1,20 +1,21 @@
-"""What follows a commit: waiting calls get their answer, and the outbox hears of new work."""
+"""One transaction, and what follows its commit: waiting calls get their answer, the outbox hears of work."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import structlog
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable
+from agentpod_bot.broker.change import After
 
-    from agentpod_bot.broker.change import After
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
     from agentpod_bot.broker.waiters import Waiters
     from agentpod_bot.core.ids import RoomId
     from agentpod_bot.core.model import Question
-    from agentpod_bot.ports import Meter
+    from agentpod_bot.ports import Meter, Store, T, Tx
 
 log = structlog.get_logger(__name__)
 
@@ -44,16 +45,38 @@ class Bell:
         return rooms
 
 
-class Finish:
-    """Runs what a transaction left to do, after its commit and never before."""
+class Commit:
+    """Runs transactions; what one leaves to do is done after its commit and never before."""
 
-    def __init__(self, waiters: Waiters, bell: Bell, meter: Meter) -> None:
+    def __init__(self, store: Store, waiters: Waiters, bell: Bell, meter: Meter) -> None:
+        self._store = store
         self._waiters = waiters
         self._bell = bell
         self._meter = meter
+        self._running: set[asyncio.Task[Any]] = set()
 
-    def __call__(self, after: After) -> None:
-        """Release whoever waits, then wake the outbox."""
+    async def __call__(self, work: Callable[[Tx, After], T]) -> T:
+        """Run `work` in a transaction, then what it wrote into its `After`; returns what it returned.
+
+        A caller that is cancelled meanwhile (its client hung up) does not keep others from
+        being told: what was handed over is committed and followed up all the same.
+        """
+        task = asyncio.create_task(self._run(work))
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+        return await asyncio.shield(task)
+
+    async def settled(self) -> None:
+        """Return once nothing is under way; the failures of each have gone to its caller."""
+        await asyncio.gather(*self._running, return_exceptions=True)
+
+    async def _run(self, work: Callable[[Tx, After], T]) -> T:
+        after = After()
+        result = await self._store.run(lambda tx: work(tx, after))
+        self._follow(after)
+        return result
+
+    def _follow(self, after: After) -> None:
         for question in after.closed:
             self._waiters.release(question)
             self._meter.closed(question)

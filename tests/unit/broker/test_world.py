@@ -1,0 +1,128 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from agentpod_bot.broker.world import World
+from agentpod_bot.core.ids import EventId, RoomId, UserId
+from agentpod_bot.core.room import Batch, EncryptionOn, Membered, Membership, Replaced, RoomBatch, RoomState
+from tests.examples import MALLORY, OPS, OWNER, POD, POLICY, ROOM, SECOND, START
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+class Rooms:
+    """A homeserver that only knows what it is told of one room."""
+
+    user_id = POD
+
+    def __init__(self, state: RoomState = ROOM) -> None:
+        self.state = state
+        self.meanwhile: Callable[[], object] = lambda: None
+        self.asked = 0
+
+    async def room_state(self, room_id: RoomId) -> RoomState:
+        assert room_id == OPS
+        self.asked += 1
+        state = self.state
+        self.meanwhile()
+        return state
+
+
+def membered(user_id: UserId, membership: Membership) -> Membered:
+    return Membered(event_id=EventId("$m"), sender=user_id, ts=START, user_id=user_id, membership=membership)
+
+
+def batch(*timeline: object, state: tuple[object, ...] = (), left: bool = False) -> Batch:
+    part = RoomBatch(room_id=OPS, state=state, timeline=timeline, left=left)  # type: ignore[arg-type]  # events
+    return Batch(next_batch="s1", rooms=(part,))
+
+
+@pytest.fixture
+async def world() -> World:
+    world = World(POLICY, Rooms())  # type: ignore[arg-type]  # only the room's state is asked for
+    await world.refresh(OPS)
+    return world
+
+
+async def test_a_batch_changes_nothing_until_it_is_adopted(world: World) -> None:
+    after = world.after(batch(membered(OWNER, Membership.LEAVE)))
+    assert after[OPS].joined == ROOM.joined - {OWNER}
+    assert world.room(OPS) == ROOM
+    assert world.adopt(after) == frozenset()
+    assert world.room(OPS) == after[OPS]
+
+
+async def test_membership_counts_as_it_is_at_the_end_of_the_batch(world: World) -> None:
+    there_and_gone = batch(
+        membered(SECOND, Membership.BAN), membered(OWNER, Membership.LEAVE), membered(OWNER, Membership.JOIN)
+    )
+    assert world.after(there_and_gone)[OPS].joined == {POD, OWNER, MALLORY}
+
+
+@pytest.mark.parametrize("membership", [Membership.LEAVE, Membership.BAN, Membership.INVITE, Membership.KNOCK])
+async def test_only_a_joined_member_is_joined(world: World, membership: Membership) -> None:
+    assert OWNER not in world.after(batch(membered(OWNER, membership)))[OPS].joined
+
+
+async def test_encryption_and_a_tombstone_are_never_taken_back(world: World) -> None:
+    on = EncryptionOn(event_id=EventId("$e"), sender=MALLORY, ts=START)
+    gone = Replaced(event_id=EventId("$t"), sender=OWNER, ts=START)
+    world.adopt(world.after(batch(on, state=(gone,))))
+    now = world.room(OPS)
+    assert now is not None
+    assert now.encrypted
+    assert now.replaced
+    assert not world.may_send(OPS)
+
+
+@pytest.mark.parametrize(
+    "changes", [batch(membered(POD, Membership.LEAVE)), batch(membered(POD, Membership.BAN)), batch(left=True)]
+)
+async def test_a_bot_that_left_or_was_put_out_is_in_the_room_no_longer(world: World, changes: Batch) -> None:
+    assert not world.after(changes)[OPS].bot_joined
+
+
+async def test_a_room_that_the_bot_newly_joined_is_told(world: World) -> None:
+    world.adopt({OPS: replace(ROOM, bot_joined=False)})
+    assert world.adopt(world.after(batch(membered(POD, Membership.JOIN)))) == {OPS}
+
+
+async def test_a_state_that_was_read_while_a_sync_changed_the_room_is_read_again() -> None:
+    rooms = Rooms()
+    world = World(POLICY, rooms)  # type: ignore[arg-type]  # only the room's state is asked for
+    gone = replace(ROOM, joined=frozenset({POD}))
+
+    def sync() -> None:
+        rooms.meanwhile = lambda: None
+        rooms.state = gone
+        world.adopt({OPS: gone})
+
+    rooms.meanwhile = sync
+    await world.refresh(OPS)
+    assert rooms.asked == 2
+    assert world.room(OPS) == gone
+
+
+async def test_a_forgotten_room_is_unknown_and_takes_nothing(world: World) -> None:
+    assert world.unknown() == frozenset()
+    assert world.may_send(OPS)
+    world.forget(OPS)
+    assert world.unknown() == {OPS}
+    assert not world.may_send(OPS)
+    assert not world.known(OPS)
+    assert world.after(batch()) == {}
+
+
+async def test_a_room_whose_encryption_is_unknown_is_unknown(world: World) -> None:
+    world.adopt({OPS: replace(ROOM, encrypted=None)})
+    assert not world.known(OPS)
+    assert not world.may_send(OPS)
+
+
+async def test_rooms_that_no_route_names_are_not_kept(world: World) -> None:
+    other = Batch(next_batch="s", rooms=(RoomBatch(room_id=RoomId("!other")),))
+    assert world.after(other) == {}
