@@ -43,7 +43,7 @@ LEVELS = {
     "error": logging.ERROR,
 }
 NIO = "nio"
-ALEMBIC = "alembic"
+ALEMBIC_PLUGINS = "alembic.runtime.plugins"
 EXCEPTION = "exc_info"
 MAX_FRAMES = 30
 
@@ -94,7 +94,7 @@ def configure(level: str, format: str, stream: TextIO) -> None:  # noqa: A002 - 
     root.setLevel(LEVELS[level])
     # below warning nio logs whole responses, with the bodies of messages in them
     # and Alembic tells of each plugin that it loads
-    for talkative in (NIO, ALEMBIC):
+    for talkative in (NIO, ALEMBIC_PLUGINS):
         logging.getLogger(talkative).setLevel(max(LEVELS[level], logging.WARNING))
     logging.captureWarnings(capture=True)
 
