@@ -96,8 +96,8 @@ async def test_a_commit_is_flushed_to_the_disk_and_keys_are_checked(path: Path) 
         pragmas = ("journal_mode", "synchronous", "foreign_keys", "busy_timeout")
         values = [connection.execute(text(f"PRAGMA {name}")).scalar_one() for name in pragmas]
         driver: Any = connection.connection.driver_connection
+        assert driver.isolation_level is None  # or the driver would begin and commit on its own
     assert values == ["wal", 2, 1, 5000]
-    assert driver.isolation_level is None  # or the driver would begin and commit on its own
 
 
 async def test_a_second_opener_is_refused_and_told_who_holds_the_store(path: Path) -> None:
