@@ -159,6 +159,16 @@ class Tx(Protocol):
         """Every queued or pending question that fits all that is given, oldest first."""
         ...
 
+    def count_open(
+        self,
+        *,
+        client: ClientName | None = None,
+        session_id: SessionId | None = None,
+        route: RouteName | None = None,
+    ) -> int:
+        """How many queued or pending questions fit all that is given."""
+        ...
+
     def closed_questions(self, room_id: RoomId, *, since_ms: int) -> tuple[Question, ...]:
         """Questions of a room that closed at or after `since_ms`, or whose end it does not show yet.
 

@@ -22,8 +22,9 @@ from agentpod_bot.demo.person import POLL_MS, Event, Person
 from agentpod_bot.matrix.response import SYNC_FILTER
 
 if TYPE_CHECKING:
-    import aiohttp
     from collections.abc import AsyncIterator, Iterable, Mapping
+
+    import aiohttp
 
     from agentpod_bot.demo.daemon import Daemon
     from agentpod_bot.demo.homeserver import Account

@@ -138,7 +138,7 @@ class Inner(asyncio.Protocol):
             self._current.answer += data
             self._current.answered_at = now
 
-    def connection_lost(self, exc: Exception | None) -> None:
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio names it
         """Close the other half."""
         if self._transport is not None:
             self._wire.closed(self._transport)
@@ -170,7 +170,7 @@ class Outer(asyncio.Protocol):
         """Pass a part of an answer back."""
         self._inner.answered(data, perf_counter())
 
-    def connection_lost(self, exc: Exception | None) -> None:
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio names it
         """Close the other half."""
         if self._transport is not None:
             self._wire.closed(self._transport)

@@ -256,7 +256,7 @@ class Inbox:
             room=room,
             open=tx.open_questions(room_id=room.room_id),
             recent=tx.closed_questions(room.room_id, since_ms=since_ms),
-            foreign=tx.foreign(room.room_id, since_ms=since_ms),
+            foreign=tuple(f for f in tx.foreign(room.room_id, since_ms=since_ms) if f.expires_at_ms >= since_ms),
             named=_named(tx, names, room),
             spent=_spent(tx, room, codes_of, now_ms - DAY_MS),
         )

@@ -59,9 +59,9 @@ def submit(
     check_caps(
         means.world.policy.limits,
         route,
-        of_session=tx.open_questions(client=client, session_id=asked.session_id),
-        of_token=tx.open_questions(client=client),
-        of_route=tx.open_questions(route=route.name),
+        of_session=tx.count_open(client=client, session_id=asked.session_id),
+        of_token=tx.count_open(client=client),
+        of_route=tx.count_open(route=route.name),
     )
     seq = tx.next_request_seq(client, asked.session_id) if asked.request_seq is None else asked.request_seq
     while request_id is None:  # the client may have chosen an id itself that looks like one of ours

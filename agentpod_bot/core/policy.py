@@ -17,7 +17,7 @@ from agentpod_bot.errors import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from agentpod_bot.core.ids import RoomId, RouteName, UserId
     from agentpod_bot.core.model import Question
@@ -131,15 +131,15 @@ def check_caps(
     limits: Limits,
     route: Route,
     *,
-    of_session: Sequence[Question],
-    of_token: Sequence[Question],
-    of_route: Sequence[Question],
+    of_session: int,
+    of_token: int,
+    of_route: int,
 ) -> None:
-    """Raise `TooManyPending` where one more open question would pass a cap."""
+    """Raise `TooManyPending` where one more open question, beside those that there are, would pass a cap."""
     for scope, open_now, cap in (
         ("session", of_session, limits.max_pending_per_session),
         ("token", of_token, limits.max_pending_per_token),
         ("route", of_route, route.max_pending),
     ):
-        if len(open_now) >= cap:
+        if open_now >= cap:
             raise TooManyPending(scope, cap)

@@ -127,6 +127,10 @@ _DELIVER = (
 )
 _GIVE_UP = update(questions).where(_THIS).values(gave_up=True)
 _PROGRESS = update(questions).where(_THIS, _q.status == Status.DECIDED.value).values(progress=bindparam("latest"))
+_COUNT_OPEN: Mapping[tuple[str, ...], Executable] = {
+    names: select(func.count()).where(_STILL_OPEN, *(_q[name] == bindparam(name) for name in names))
+    for names in _OPEN_QUESTIONS
+}
 _DUE = _READ.where(_STILL_OPEN, _q.expires_at_ms <= bindparam("now_ms")).order_by(_q.expires_at_ms, _q.row)
 _NEXT_DEADLINE = select(func.min(_q.expires_at_ms)).where(_STILL_OPEN)
 
@@ -163,6 +167,18 @@ class Questions(Transaction):
         """Every queued or pending question that fits all that is given, in the order they were asked."""
         given = _given(client=client, session_id=session_id, route=route, room_id=room_id)
         return self._questions(_OPEN_QUESTIONS[tuple(given)], given)
+
+    def count_open(
+        self,
+        *,
+        client: ClientName | None = None,
+        session_id: SessionId | None = None,
+        route: RouteName | None = None,
+    ) -> int:
+        """How many queued or pending questions fit all that is given."""
+        given = _given(client=client, session_id=session_id, route=route)
+        count: int = self._value(_COUNT_OPEN[tuple(given)], given)
+        return count
 
     def closed_questions(self, room_id: RoomId, *, since_ms: int) -> tuple[Question, ...]:
         """Those that closed since then or whose end the room does not show yet, in the order they were asked."""

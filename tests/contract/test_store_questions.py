@@ -341,3 +341,15 @@ def test_open_questions_whose_deadline_is_reached_are_due(tx: Tx) -> None:
     assert tx.due(NOW) == (queued, pending)
     assert tx.due(NOW + 1) == (queued, pending, later)
     assert tx.next_deadline() == NOW - 5
+
+
+def test_open_questions_are_counted_by_what_they_are_selected_by(tx: Tx) -> None:
+    insert_pending(tx, 1)
+    insert_pending(tx, 2, session_id=SessionId("another"))
+    insert_pending(tx, 3, client=ClientName("ci"))
+    insert_closed(tx, 4)
+    assert tx.count_open() == 3
+    assert tx.count_open(client=LAPTOP) == 2
+    assert tx.count_open(client=LAPTOP, session_id=SESSION) == 1
+    assert tx.count_open(client=ClientName("nobody")) == 0
+    assert tx.count_open(route=RouteName("nowhere")) == 0

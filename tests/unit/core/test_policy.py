@@ -7,7 +7,7 @@ import pytest
 from agentpod_bot import errors
 from agentpod_bot.core.ids import RoomId
 from agentpod_bot.core.policy import check_caps, check_reachable
-from tests.examples import LIMITS, MALLORY, OPS, OPS_ROUTE, OWNER, POD, POLICY, ROOM, SECOND, question
+from tests.examples import LIMITS, MALLORY, OPS, OPS_ROUTE, OWNER, POD, POLICY, ROOM, SECOND
 
 
 def test_a_reachable_room_tells_which_approvers_are_there() -> None:
@@ -41,15 +41,8 @@ def test_an_unknown_room_and_a_route_without_approvers_cannot_be_asked() -> None
 @pytest.mark.parametrize(("scope", "at"), [("session", 10), ("token", 30), ("route", 50)])
 def test_each_cap_is_reached_exactly_there(scope: str, at: int) -> None:
     def check(count: int) -> None:
-        many = [question()] * count
-        none: list[object] = []
-        check_caps(
-            LIMITS,
-            OPS_ROUTE,
-            of_session=many if scope == "session" else none,  # type: ignore[arg-type]  # only counted
-            of_token=many if scope == "token" else none,  # type: ignore[arg-type]  # only counted
-            of_route=many if scope == "route" else none,  # type: ignore[arg-type]  # only counted
-        )
+        counts = {f"of_{name}": count if name == scope else 0 for name in ("session", "token", "route")}
+        check_caps(LIMITS, OPS_ROUTE, **counts)
 
     check(at - 1)
     with pytest.raises(errors.TooManyPending) as caught:

@@ -5,9 +5,10 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from agentpod_bot.core.ids import OptionId
 from agentpod_bot.core.model import FieldPreview, Meaning, Option, Scope, TextPreview
 from agentpod_bot.errors import Invalid, MalformedJson
 from agentpod_bot.harness import native
@@ -15,6 +16,10 @@ from agentpod_bot.harness.opaque import is_opaque_id
 
 ALLOW: dict[str, Any] = {"id": "allow_once", "kind": "allow_once"}
 REJECT: dict[str, Any] = {"id": "reject_once", "kind": "reject_once"}
+
+
+UNHURRIED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+"""Other tests may have the processor meanwhile."""
 
 
 def body(**changes: Any) -> bytes:
@@ -97,7 +102,7 @@ def test_unknown_fields_are_ignored_also_those_that_would_name_a_room_or_an_appr
 def test_a_kind_gives_meaning_scope_and_where_none_was_sent_the_standard_label(
     kind: str, meaning: Meaning, scope: Scope, label: str
 ) -> None:
-    assert options({"id": "x", "kind": kind}) == (Option(native.OptionId("x"), label, meaning, scope),)
+    assert options({"id": "x", "kind": kind}) == (Option(OptionId("x"), label, meaning, scope),)
     both = {"id": "x", "meaning": str(meaning), "scope": str(scope)}
     assert options(both) == options({"id": "x", "kind": kind}) == options({**both, "kind": kind})
 
@@ -109,9 +114,7 @@ def test_a_kind_that_is_not_exactly_known_never_approves(kind: str) -> None:
 
 
 def test_an_approval_without_a_scope_keeps_none_and_is_called_by_the_widest() -> None:
-    assert options({"id": "x", "meaning": "approve"}) == (
-        Option(native.OptionId("x"), "Always allow", Meaning.APPROVE, None),
-    )
+    assert options({"id": "x", "meaning": "approve"}) == (Option(OptionId("x"), "Always allow", Meaning.APPROVE, None),)
     assert options({"id": "x", "meaning": "reject"})[0].label == "Reject"
 
 
@@ -385,6 +388,7 @@ JSONS = st.recursive(
 )
 
 
+@UNHURRIED
 @given(
     st.dictionaries(st.sampled_from(["session_id", "title", "options", "preview", "expires_at", "ttl_s", "x"]), JSONS)
 )
@@ -393,12 +397,14 @@ def test_any_json_is_a_request_or_an_expected_error(shape: dict[str, Any]) -> No
         native.parse(json.dumps(shape).encode())
 
 
+@UNHURRIED
 @given(st.binary(max_size=60))
 def test_any_bytes_are_a_request_or_an_expected_error(sent: bytes) -> None:
     with pytest.raises((Invalid, MalformedJson)):
         native.parse(sent)
 
 
+@UNHURRIED
 @given(st.sampled_from(["approve", "reject", "choose", None]), st.sampled_from(["once", "always", None]), st.text())
 def test_only_a_known_kind_or_a_plain_meaning_ever_approves(meaning: str | None, scope: str | None, kind: str) -> None:
     shape = {"id": "x", "kind": kind, "label": "Allow once", "meaning": meaning, "scope": scope}
@@ -409,6 +415,7 @@ def test_only_a_known_kind_or_a_plain_meaning_ever_approves(meaning: str | None,
     assert option.meaning is not Meaning.APPROVE or kind in {"allow_once", "allow_always"}
 
 
+@UNHURRIED
 @given(st.text(min_size=1, max_size=20))
 def test_a_plain_id_survives_unchanged_and_any_other_is_refused(text: str) -> None:
     if is_opaque_id(text):
