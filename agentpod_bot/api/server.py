@@ -81,7 +81,7 @@ class Server:
         except BaseException:
             await self._runner.cleanup()
             raise
-        log.info("http_listening", listen=str(self._listen), port=self.port)
+        log.info("http_listening", **self._place())
 
     async def stop(self) -> None:
         """Stop listening, let every call that is being answered come to its end, then close.
@@ -108,6 +108,15 @@ class Server:
     ) -> None:
         """Stop."""
         await self.stop()
+
+    def _place(self) -> dict[str, str | int]:
+        match self._listen:
+            case Tcp(host=host):
+                return {"host": host, "port": self.port}
+            case Unix(path=path):
+                return {"socket": str(path)}
+            case _:
+                assert_never(self._listen)
 
     async def _listen_on_address(self, host: str, port: int) -> asyncio.Server:
         try:

@@ -32,7 +32,7 @@ REJECT = {"id": "reject_once", "kind": "reject_once"}
 
 
 class Reply(NamedTuple):
-    """What the daemon answered to one call."""
+    """What the daemon answered to one call. `body` is the JSON, or the text where it is none."""
 
     status: int
     body: Any
@@ -49,6 +49,7 @@ class Harness:
         self._session: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> Self:
+        """Open the connection pool."""
         connector = None if self._socket is None else aiohttp.UnixConnector(str(self._socket))
         headers = {} if self._token is None else {"Authorization": f"Bearer {self._token}"}
         timeout = aiohttp.ClientTimeout(total=90)
@@ -58,6 +59,7 @@ class Harness:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        """Close it."""
         if self._session is not None:
             await self._session.close()
 
@@ -69,7 +71,9 @@ class Harness:
         if wait_s is not None:
             query["wait"] = str(wait_s)
         async with self._session.request(method, f"{self._url}{path}", json=body, params=query) as response:
-            return Reply(response.status, await response.json(content_type=None), response.headers)
+            is_json = response.content_type.endswith("json")
+            body = await response.json(content_type=None) if is_json else await response.text()
+            return Reply(response.status, body, response.headers)
 
     async def ask(self, wait_s: float | None = None, **fields: Any) -> Reply:
         """Ask something; `fields` replace or add to what is asked."""
@@ -87,6 +91,15 @@ class Harness:
         reply = await self.call("GET", f"/v1/requests/{request_id}", wait_s=wait_s)
         assert reply.status == 200, reply
         return view_of(reply)
+
+    async def waiting_calls(self, count: int) -> None:
+        """Return once so many calls of all clients wait."""
+
+        async def they_do() -> bool:
+            metrics = await self.call("GET", "/metrics")
+            return f"\nagentpod_waiting_calls {count:.1f}\n" in metrics.body
+
+        await eventually(they_do)
 
 
 class Daemon:
@@ -269,11 +282,13 @@ class Forwarder:
             self._server = None
 
     async def __aenter__(self) -> Self:
+        """It is closed at first."""
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        """Close it."""
         await self.close()
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

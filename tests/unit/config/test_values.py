@@ -61,7 +61,7 @@ def test_what_is_not_plainly_a_size_is_none(text: str) -> None:
         ("localhost.hs.test:8470", "localhost.hs.test", 8470, False),
     ],
 )
-def test_an_address_is_read_and_known_as_local_or_remote(text: str, host: str, port: int, loopback: bool) -> None:  # noqa: FBT001 - a table
+def test_an_address_is_read_and_known_as_local_or_remote(text: str, host: str, port: int, loopback: bool) -> None:
     found = values.listen(text)
     assert (found.host, found.port, found.is_loopback) == (host, port, loopback)
     assert values.listen(str(found)) == found
@@ -125,7 +125,7 @@ def test_a_user_id_is_kept_exactly_as_written(text: str) -> None:
         "@owner:hs.test ",
         "@owner:hs.test\n",
         "@ow ner:hs.test",
-        "@оwner:hs.test",  # noqa: RUF001 - a Cyrillic letter on purpose
+        "@оwner:hs.test",
         "@own\u200ber:hs.test",
         "@owner:hs_test",
         "@owner:hs.test:port",
