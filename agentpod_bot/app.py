@@ -164,6 +164,8 @@ class Daemon:
             try:
                 await self._check_account()
                 self._world.policy = await self._resolved(self._loaded.settings)
+                open_now = await self._store.run(lambda tx: tx.open_questions())
+                self._world.linger(question.asked.room_id for question in open_now)
                 await self._rooms.settle()
                 if any((room := self._world.room(r)) and not room.bot_joined for r in self._world.policy.rooms()):
                     self._follow(await pending_invites(self.client))
@@ -277,6 +279,7 @@ def policy_of(settings: Settings, aliases: dict[str, RoomId]) -> Policy:
                 harnesses=frozenset(route.harnesses),
                 reactions=Reactions(route.reactions),
                 max_pending=route.max_pending,
+                mask_secrets=route.mask_secrets,
             )
             for name, route in settings.routes.items()
         },

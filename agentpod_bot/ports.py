@@ -166,7 +166,7 @@ class Tx(Protocol):
         session_id: SessionId | None = None,
         route: RouteName | None = None,
     ) -> int:
-        """How many queued or pending questions fit all that is given."""
+        """How many queued or pending questions a client, a session of it, or a route has."""
         ...
 
     def closed_questions(self, room_id: RoomId, *, since_ms: int) -> tuple[Question, ...]:
@@ -339,6 +339,14 @@ class Tx(Protocol):
 
     def move(self, user_id: UserId, next_batch: str) -> None:
         """Move the position: the last thing that a sync's transaction does."""
+        ...
+
+    def is_encrypted(self, room_id: RoomId) -> bool:
+        """Whether the room was ever seen encrypted; that is never undone."""
+        ...
+
+    def mark_encrypted(self, room_id: RoomId) -> None:
+        """Remember that the room is encrypted."""
         ...
 
     # the rest

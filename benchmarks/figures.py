@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-RESAMPLES = 2_000
+RESAMPLES = 1_000
 LEVEL = 0.95
 
 

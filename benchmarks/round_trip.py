@@ -21,6 +21,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING
 
 from agentpod_bot.demo.homeserver import PrivateSynapse
+from agentpod_bot.errors import CannotStart
 from benchmarks.report import ARMS, FEWEST_PAIRS, FEWEST_ROUNDS, report
 from benchmarks.stage import Stage
 
@@ -49,7 +50,11 @@ class Options:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure as the arguments say, print the report, return the exit code."""
     options = _options(arguments)
-    results = asyncio.run(_run(options))
+    try:
+        results = asyncio.run(_run(options))
+    except CannotStart as error:
+        print(error, file=sys.stderr)
+        return error.exit_code
     text, kept = report(results, random.Random(options.seed))  # noqa: S311 - resamples, no secrets
     print(text)
     return 0 if kept else 1
@@ -78,15 +83,20 @@ def _positive(text: str) -> int:
 
 async def _run(options: Options) -> Results:
     clock = Clock()
+    clock.tell("starting a private Synapse")
+    async with PrivateSynapse() as synapse:
+        return await measure(synapse, options, clock)
+
+
+async def measure(synapse: PrivateSynapse, options: Options, clock: Clock) -> Results:
+    """Set all pairs up on a homeserver, and play their rounds; nothing of it is left but the accounts."""
     async with AsyncExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="agentpod-bench-")))
-        clock.tell("starting a private Synapse")
-        stage = Stage(stack, await stack.enter_async_context(PrivateSynapse()), folder)
-        pairs = await _pairs(stage, options.pairs, clock)
+        pairs = await _pairs(Stage(stack, synapse, folder), options.pairs, clock)
         for pair in pairs:
             for _ in range(WARM_UP):
                 await pair.play()
-        return await _measure(pairs, options, clock)
+        return await _play(pairs, options, clock)
 
 
 async def _pairs(stage: Stage, number: int, clock: Clock) -> list[Pair]:
@@ -100,7 +110,7 @@ async def _pairs(stage: Stage, number: int, clock: Clock) -> list[Pair]:
     return [*through, *raw, *[await stage.nio(n, sample) for n in range(number)]]
 
 
-async def _measure(pairs: Sequence[Pair], options: Options, clock: Clock) -> Results:
+async def _play(pairs: Sequence[Pair], options: Options, clock: Clock) -> Results:
     each = -(-options.rounds // options.pairs)
     order = [pair for pair in pairs for _ in range(each)]
     random.Random(options.seed).shuffle(order)  # noqa: S311 - an order, no secret

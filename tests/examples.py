@@ -17,7 +17,7 @@ from agentpod_bot.core.ids import (
     SessionId,
     UserId,
 )
-from agentpod_bot.core.judge import NamesNothing, Scene
+from agentpod_bot.core.scene import NamesNothing, Scene
 from agentpod_bot.core.labels import Withhold, offer
 from agentpod_bot.core.model import (
     Caller,
@@ -41,7 +41,7 @@ from agentpod_bot.core.room import RoomState, Said
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from agentpod_bot.core.judge import Named
+    from agentpod_bot.core.scene import Named
     from agentpod_bot.core.room import Foreign, Names
 
 POD = UserId("@pod:hs.example")
@@ -200,6 +200,7 @@ def scene(
     """A room with these open questions."""
     return Scene(
         policy=policy,
+        now_ms=START + 60 * MINUTE,
         room=room,
         open=open_now,
         recent=recent,

@@ -55,7 +55,13 @@ class Deadlines:
             return
         self._pruned_ms = now_ms
         retention_ms = self._means.world.policy.limits.retention_ms
-        gone = await self._store.run(lambda tx: tx.prune(now_ms - retention_ms))
+
+        def work(tx: Tx) -> int:
+            # An event that came before an open question ended must be known again while it is open.
+            asked_ms = [question.asked.created_at_ms for question in tx.open_questions()]
+            return tx.prune(min((now_ms - retention_ms, *asked_ms)))
+
+        gone = await self._store.run(work)
         if gone:
             log.info("closed_requests_forgotten", count=gone)
 

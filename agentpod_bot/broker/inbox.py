@@ -7,6 +7,7 @@ together; a response is handled whole or will be handled again.
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING, assert_never
 
 import structlog
@@ -14,25 +15,7 @@ import structlog
 from agentpod_bot.broker.change import After, Means, change
 from agentpod_bot.broker.said_back import SaidBack
 from agentpod_bot.core.ids import Code, TxnId
-from agentpod_bot.core.judge import (
-    LATE_MS,
-    Accept,
-    AskWhich,
-    Hint,
-    Ignore,
-    Late,
-    ListOpen,
-    Named,
-    NamesNothing,
-    NamesOther,
-    NamesQuestion,
-    NotApprover,
-    Refuse,
-    Scene,
-    judge_reacted,
-    judge_said,
-    judge_structured,
-)
+from agentpod_bot.core.judge import LATE_MS, judge_reacted, judge_said
 from agentpod_bot.core.lifecycle import Answered, Lapsed, Posted, Undelivered
 from agentpod_bot.core.room import (
     EncryptionOn,
@@ -52,6 +35,21 @@ from agentpod_bot.core.room import (
     Undecryptable,
     Unheeded,
 )
+from agentpod_bot.core.scene import (
+    Accept,
+    AskWhich,
+    Hint,
+    Ignore,
+    Late,
+    ListOpen,
+    NamesNothing,
+    NamesOther,
+    NamesQuestion,
+    NotApprover,
+    Refuse,
+    Scene,
+)
+from agentpod_bot.core.structured import judge_structured
 from agentpod_bot.errors import MatrixError, Unavailable
 
 if TYPE_CHECKING:
@@ -60,9 +58,9 @@ if TYPE_CHECKING:
     from agentpod_bot.broker.commit import Commit
     from agentpod_bot.broker.rooms import Rooms
     from agentpod_bot.core.ids import EventId, RoomId
-    from agentpod_bot.core.judge import Verdict
     from agentpod_bot.core.model import Question
-    from agentpod_bot.core.room import Batch, RoomEvent
+    from agentpod_bot.core.room import Batch, RoomBatch, RoomEvent
+    from agentpod_bot.core.scene import Named, Verdict
     from agentpod_bot.ports import Store, Tx
 
 log = structlog.get_logger(__name__)
@@ -90,8 +88,8 @@ class Inbox:
         self._breaks: dict[EventId, int] = {}
 
     def rooms(self) -> frozenset[RoomId]:
-        """The rooms whose events are judged: those of the configuration in force."""
-        return self._means.world.policy.rooms()
+        """The rooms whose events are judged."""
+        return self._means.world.heard()
 
     async def position(self) -> str | None:
         """Where the next sync begins."""
@@ -110,36 +108,49 @@ class Inbox:
     async def handle(self, batch: Batch) -> None:
         """Handle one response. Raises `Unavailable` where it has to be handled again later."""
         world = self._means.world
-        for part in batch.rooms:
-            if part.room_id in world.policy.rooms() and not world.known(part.room_id):
+        parts = [part for part in batch.rooms if part.room_id in world.heard()]
+        for part in parts:
+            if not world.known(part.room_id):
                 try:
                     await world.refresh(part.room_id)
                 except MatrixError as error:
                     raise Unavailable(f"the state of a room could not be read: {error}") from error
-        rooms = world.after(batch)
-        configured = world.policy.rooms()
-        if any(part.room_id in configured and part.room_id not in rooms for part in batch.rooms):
-            # Forgotten meanwhile: the position must not move past events that nobody judged.
+        if not all(world.known(part.room_id) for part in parts):
+            # The position must not move past events that nobody could judge.
             raise Unavailable("the state of a room is not known now", retry_after_s=1)
 
-        def work(tx: Tx, after: After) -> None:
-            for part in batch.rooms:
-                if part.room_id in rooms:
-                    for event in part.timeline:
-                        self._process(tx, event, rooms[part.room_id], after)
+        def work(tx: Tx, after: After) -> dict[RoomId, RoomState]:
+            rooms = {part.room_id: self._process_part(tx, part, after) for part in parts}
             tx.move(world.own, batch.next_batch)
+            return rooms
 
-        await self._commit(work)
-        entered = world.adopt(rooms)
+        entered = world.adopt(await self._commit(work))
         self._breaks.clear()
         for room_id in entered:
             world.forget(room_id)  # who else is there was not in this response
         self._joining.follow(i for i in batch.invites if world.policy.may_invite(i.sender, i.room_id))
 
+    def _process_part(self, tx: Tx, part: RoomBatch, after: After) -> RoomState:
+        """Handle one room's events in order; returns the room's state after them.
+
+        What was processed before changes nothing, whoever sends it again. Clear text counts
+        up to the event that switched encryption on, where that is in this response.
+        """
+        new = replace(part, timeline=tuple(event for event in part.timeline if not tx.seen(event.event_id)))
+        room = self._means.world.after(new)
+        was_clear = not tx.is_encrypted(part.room_id)
+        if room.encrypted:
+            tx.mark_encrypted(part.room_id)
+        switched = any(isinstance(event, EncryptionOn) for event in new.timeline)
+        now = replace(room, encrypted=False) if was_clear and switched else room
+        for event in new.timeline:
+            if isinstance(event, EncryptionOn):
+                now = room
+            self._process(tx, event, now, after)
+        return room
+
     def _process(self, tx: Tx, event: RoomEvent, room: RoomState, after: After) -> None:
         """Handle one event in a savepoint, once. One that keeps breaking us is set aside and decides nothing."""
-        if tx.seen(event.event_id):
-            return
         now_ms = self._means.clock.now_ms()
         mine = After()
         try:
@@ -186,6 +197,9 @@ class Inbox:
                 if question is not None:
                     tx.show_closed(question.row, event.ts)
                     change(tx, question, Undelivered("redacted"), after, self._means)
+                for foreign in tx.foreign(room.room_id, since_ms=event.ts):
+                    if foreign.event_id == target:
+                        tx.close_foreign(target, foreign.sender, event.ts)
             case Undecryptable():
                 self._unreadable(tx, event, room, after)
             case OwnOther() | Membered() | EncryptionOn() | Replaced() | Unheeded():
@@ -201,8 +215,7 @@ class Inbox:
         question = self._own(tx, event, room)
         if question is None:
             # Posted by a store that is no longer here: people still see it open, for we know not how long.
-            longest = event.ts + self._means.world.policy.limits.max_ttl_ms
-            self._keep_foreign(tx, event, room, event.code, longest)
+            self._keep_foreign(tx, event, room, event.code, event.ts + DAY_MS)
             return
         effect = None if event.txn_id is None else tx.effect_of_txn(TxnId(event.txn_id))
         if effect is not None and effect.row == question.row:
@@ -234,7 +247,7 @@ class Inbox:
                 sender=event.sender,
                 code=code,
                 shown_ts=event.ts,
-                expires_at_ms=expires_at_ms,
+                expires_at_ms=min(expires_at_ms, event.ts + DAY_MS),  # nobody may make bare answers unclear for ever
                 closed_ts=None,
             )
         )
@@ -253,6 +266,7 @@ class Inbox:
         since_ms = min(now_ms, event.ts) - back_ms
         return Scene(
             policy=self._means.world.policy,
+            now_ms=now_ms,
             room=room,
             open=tx.open_questions(room_id=room.room_id),
             recent=tx.closed_questions(room.room_id, since_ms=since_ms),
@@ -269,7 +283,7 @@ class Inbox:
                 answered = Answered(selected, event.sender, event.event_id, event.ts)
                 if change(tx, question, answered, after, self._means) is None:
                     change(tx, question, Lapsed(), after, self._means)
-                    back.late(event, tx.question(question.row) or question)
+                    back.missed(event, tx.question(question.row) or question)
             case Late(question=question):
                 back.late(event, question)
             case AskWhich():

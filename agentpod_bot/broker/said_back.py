@@ -40,6 +40,13 @@ class SaidBack:
         """The question was closed before."""
         self._about(question, event, "late", notices.late(question, **_where(event)))
 
+    def missed(self, event: Seen, question: Question) -> None:
+        """The answer was plain, and the store did not take it: closed meanwhile, or not in the room yet."""
+        if question.is_open:
+            self.which(event, (question,))
+        else:
+            self.late(event, question)
+
     def not_approver(self, event: Seen, question: Question) -> None:
         """Only approvers answer."""
         self._about(question, event, "not_approver", notices.not_approver(question, **_where(event)))
@@ -58,7 +65,7 @@ class SaidBack:
         before = f"{HINT}:which:{event.sender}:"
         last_ms = self.tx.last_effect_at(self.room.room_id, before)
         self._record("which", event)
-        if last_ms is None or now_ms - last_ms >= WHICH_EVERY_MS:
+        if last_ms is None or not 0 <= now_ms - last_ms < WHICH_EVERY_MS:  # also after a clock that was set back
             content = notices.which_one(questions, now_ms=now_ms, **_where(event))
             self._say(f"{before}{event.event_id}", content)
 

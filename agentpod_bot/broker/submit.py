@@ -97,6 +97,7 @@ def submit(
         created_at_ms=now_ms,
         expires_at_ms=expires_at_ms,
         raw=asked.raw,
+        masked=route.mask_secrets,
     )
     others = frozenset(tx.codes(route.room_id, since_ms=now_ms + 1))
     new, content = compose(bare, mentions=tuple(sorted(mentions)), other_codes=others)

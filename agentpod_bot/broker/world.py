@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from agentpod_bot.core.ids import RoomId, UserId
     from agentpod_bot.core.policy import Policy
-    from agentpod_bot.core.room import Batch, RoomBatch
+    from agentpod_bot.core.room import RoomBatch
     from agentpod_bot.ports import Homeserver
 
 
@@ -24,12 +24,24 @@ class World:
     """The policy in force and the last known state of every configured room."""
 
     def __init__(self, policy: Policy, homeserver: Homeserver) -> None:
-        self.policy = policy
+        self._policy = policy
         self.trouble: Callable[[], str | None] = lambda: "the first sync is not done yet"
         """Why nothing can be asked now (never synced, token refused, sync stale), or None."""
         self._homeserver = homeserver
         self._rooms: dict[RoomId, RoomState] = {}
+        self._lingering: frozenset[RoomId] = frozenset()
         self._touched: Counter[RoomId] = Counter()
+
+    @property
+    def policy(self) -> Policy:
+        """The rules in force."""
+        return self._policy
+
+    @policy.setter
+    def policy(self, policy: Policy) -> None:
+        # Somebody may still answer a question in a room that no route names any more.
+        self.linger(self._policy.rooms() & self._rooms.keys())
+        self._policy = policy
 
     @property
     def own(self) -> UserId:
@@ -59,17 +71,20 @@ class World:
                 self._rooms[room_id] = room
                 return
 
-    def after(self, batch: Batch) -> Mapping[RoomId, RoomState]:
-        """The states of the batch's configured rooms after all of it, without keeping them yet.
+    def heard(self) -> frozenset[RoomId]:
+        """Rooms whose events are judged: those of the configuration, and those with questions of an earlier one."""
+        return self.policy.rooms() | self._lingering
 
-        Membership counts as it is at the end of the batch: who left in it decides nothing.
+    def linger(self, rooms: Iterable[RoomId]) -> None:
+        """Go on hearing these rooms, though no route may name them any more."""
+        self._lingering |= frozenset(rooms)
+
+    def after(self, part: RoomBatch) -> RoomState:
+        """A known room's state after all of its part of a response, without keeping it yet.
+
+        Membership counts as it is at the end of the part: who left in it decides nothing.
         """
-        configured = self.policy.rooms()
-        return {
-            part.room_id: _after(self._rooms[part.room_id], part, self.own)
-            for part in batch.rooms
-            if part.room_id in configured and part.room_id in self._rooms
-        }
+        return _after(self._rooms[part.room_id], part, self.own)
 
     def adopt(self, rooms: Mapping[RoomId, RoomState]) -> frozenset[RoomId]:
         """Keep new states, once what they belong to is committed. Returns rooms that the bot newly joined."""
@@ -89,7 +104,7 @@ class World:
 
     def unknown(self) -> frozenset[RoomId]:
         """Configured rooms whose state has to be read."""
-        return frozenset(room_id for room_id in self.policy.rooms() if not self.known(room_id))
+        return frozenset(room_id for room_id in self.heard() if not self.known(room_id))
 
 
 def _after(room: RoomState, part: RoomBatch, own: UserId) -> RoomState:

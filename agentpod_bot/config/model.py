@@ -207,6 +207,7 @@ class RouteSettings(Section):
     harnesses: Annotated[tuple[Harness, ...], A_LIST, DISTINCT, SOME] = KNOWN_HARNESSES
     reactions: Literal["seed", "accept", "off"] = "seed"
     max_pending: Annotated[int, Strict(), Field(ge=1, le=10_000)] = 50
+    mask_secrets: Annotated[bool, Strict()] = True
 
 
 class RequestsSettings(Section):

@@ -26,7 +26,10 @@ LONGEST_TRY = 40
 """A longer text that matches nothing is taken for talk, not for a try to answer."""
 LONGEST_COMMENT = 4_000
 """Characters of a reason that are kept."""
+LONGEST_HEAD = 300
+"""A printed label has at most 200 characters, and a code four: no answer is longer before its reason."""
 _REASON = re.compile("[:\uff1a\n\r]")
+_TOKEN = re.compile(r"\w+")
 _SELECTORS = str.maketrans("", "", "\ufe0e\ufe0f")
 
 
@@ -127,15 +130,21 @@ def match_reading(reading: Reading, options: tuple[Offered, ...]) -> Match:
 
 
 def match_readings(found: Iterable[Reading], options: tuple[Offered, ...]) -> Match:
-    """The one option that the readings agree on. A whole text goes before every cut of it."""
+    """The one option that the readings agree on.
+
+    A whole text that is a rejecting option goes before every cut of it. One that is an
+    approving option does not: a label may copy what one who refuses would write.
+    """
     matches = [(reading, match_reading(reading, options)) for reading in found]
-    for whole in (True, False):
-        selected = [m for r, m in matches if isinstance(m, Selected) and (r.comment is None) is whole]
-        if len({match.option.position for match in selected}) > 1:
-            return NoMatch(Why.AMBIGUOUS)
-        if selected:
-            return selected[0]
-    return matches[0][1] if matches else NoMatch(Why.EMPTY)
+    selected = [(reading, match) for reading, match in matches if isinstance(match, Selected)]
+    if not selected:
+        return matches[0][1] if matches else NoMatch(Why.EMPTY)
+    whole = [match for reading, match in selected if reading.comment is None]
+    if whole and all(match.option.option.meaning is Meaning.REJECT for match in whole):
+        selected = [(reading, match) for reading, match in selected if reading.comment is None]
+    if len({match.option.position for _, match in selected}) > 1:
+        return NoMatch(Why.AMBIGUOUS)
+    return selected[0][1]
 
 
 def match_reaction(key: str, options: tuple[Offered, ...]) -> Selected | None:
@@ -167,13 +176,13 @@ def cleaned(comment: str) -> str | None:
 
 
 def codes_in(body: str, codes: AbstractSet[Code]) -> frozenset[Code]:
-    """The codes that stand anywhere in a text as a token of their own."""
+    """The codes that stand anywhere in a text as a word of their own, whatever signs are beside them."""
     by_token = {folded(code): code for code in codes}
-    return frozenset(by_token[token] for token in map(folded, body.split()) if token in by_token)
+    return frozenset(by_token[token] for token in map(folded, _TOKEN.findall(body)) if token in by_token)
 
 
 def _heads(body: str) -> Iterable[tuple[str, str | None]]:
     yield body, None
     text = body.strip()
-    for cut in _REASON.finditer(text):
-        yield text[: cut.start()], text[cut.end() :]
+    for cut in _REASON.finditer(text, 0, LONGEST_HEAD):
+        yield text[: cut.start()], text[cut.end() :][:LONGEST_COMMENT]

@@ -78,8 +78,10 @@ _REJECTING_LETTERS = frozenset(word.replace("'", "") for word in _REJECTING_WORD
 # Words that turn a sentence round: a label with one of them never approves by being typed.
 _NEGATIONS = frozenset(
     {"not", "dont", "cannot", "can't", "cant", "won't", "wont", "without"}
-    | {"nope", "stop", "abort", "block", "forbid", "disallow"}
+    | {"n", "nope", "nah", "veto", "stop", "abort", "block", "forbid", "disallow"}
 )
+# How words begin that say no in another form than the kinds' own words do.
+_NO_STEMS = ("reject", "deny", "deni", "declin", "refus", "cancel", "disallow", "disapprov", "forbid", "prohibit")
 
 
 def kind_of(option: Option) -> Kind | None:
@@ -150,8 +152,10 @@ class _Asked:
     """What one label must be compared with: the whole request, with what is withheld."""
 
     def __init__(self, options: tuple[Option, ...]) -> None:
+        self.options = options
         self.only_choose = all(option.meaning is Meaning.CHOOSE for option in options)
         self.labels = Counter(folded(_label(option)) for option in options)
+        self.letters = Counter(_letters(_label(option)) for option in options)
         self.ids = Counter(folded(option.option_id) for option in options)
 
     def is_ambiguous(self, option: Option, number: int) -> bool:
@@ -162,6 +166,10 @@ class _Asked:
             or label in self.ids_of_others(option)
             or _reads_as_other_number(_label(option), number)
         )
+
+    def differs_in_signs_only(self, option: Option) -> bool:
+        """Whether another option's label has the same letters."""
+        return self.letters[_letters(_label(option))] > 1
 
     def ids_of_others(self, option: Option) -> frozenset[str]:
         """Return the folded ids of all other options; the bot's own "Reject" is not held up by any."""
@@ -262,6 +270,8 @@ def _bare_name(option: Option, number: int, asked: _Asked) -> str | None:
     kind = kind_of(option)
     if asked.is_ambiguous(option, number):
         return None
+    if guarded_scope(option, asked.options) is not None and asked.differs_in_signs_only(option):
+        return None
     if kind is None:
         doubtful = not asked.only_choose and (not _ANY_WORD.isdisjoint(spoken[:1]) or _is_doubtful(label))
     else:
@@ -274,9 +284,21 @@ def _is_doubtful(label: str) -> bool:
     spoken = words(label)
     return (
         not (_REJECTING_WORDS | _NEGATIONS).isdisjoint(spoken)
+        or any(word.startswith(_NO_STEMS) for word in spoken)
         or _looks_rejecting(label)
+        or _holds_a_number(label)
         or any(_mixes_scripts(word) for word in spoken)
     )
+
+
+def _holds_a_number(label: str) -> bool:
+    """Whether any character is a number in any script: it could be typed for another option's position."""
+    return any(unicodedata.numeric(char, None) is not None for char in fold(label))
+
+
+def _letters(label: str) -> str:
+    """The letters of a label alone: two that differ in signs only are one to whoever types them."""
+    return "".join(char for char in fold(label) if char.isalpha())
 
 
 def _mixes_scripts(word: str) -> bool:

@@ -115,7 +115,8 @@ def step(question: Question, event: Event, now_ms: int) -> tuple[Question, tuple
         case Lapsed():
             if now_ms < question.asked.expires_at_ms:
                 return question, ()
-            return _closed(question, Closing(Outcome.EXPIRED, at_ms=now_ms))
+            # It ended when it said it would, also where that was noticed later.
+            return _closed(question, Closing(Outcome.EXPIRED, at_ms=question.asked.expires_at_ms))
         case Cancelled(reason=reason):
             return _closed(question, Closing(Outcome.CANCELLED, at_ms=now_ms, reason=reason))
         case Superseded():

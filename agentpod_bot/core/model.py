@@ -216,6 +216,8 @@ class NewQuestion:
     created_at_ms: int
     expires_at_ms: int
     raw: bytes
+    masked: bool = True
+    """Whether secrets in its texts are hidden from the room."""
 
 
 @dataclass(frozen=True, slots=True)

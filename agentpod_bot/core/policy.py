@@ -42,6 +42,8 @@ class Route:
     harnesses: frozenset[str]
     reactions: Reactions
     max_pending: int
+    mask_secrets: bool = True
+    """Whether the room sees masks in place of tokens, passwords and keys."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,7 +70,7 @@ LARGEST_TS = 2**53 - 1  # the largest integer of Matrix's canonical JSON
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _INSTANT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)", re.ASCII)
-_CODE = re.compile(r"[A-Za-z0-9]{1,16}")
+_CODE = re.compile(r"(?=.*[0-9])(?=.*[A-Za-z])[A-Za-z0-9]{2,4}")  # a letter and a digit: never an answer itself
 
 
 def parse(event: object, *, own: UserId) -> RoomEvent | None:
@@ -254,7 +254,7 @@ def _names(content: Mapping[str, Any]) -> Names:
     if "m.in_reply_to" in relation and relation.get("is_falling_back") is not True:
         reply_to = _target(_object(relation["m.in_reply_to"]))
     match relation.get("rel_type"):
-        case None:
+        case None if "event_id" not in relation:
             return Names(reply_to=reply_to)
         case "m.thread":
             return Names(reply_to=reply_to, thread=_target(relation))

@@ -17,9 +17,8 @@ if TYPE_CHECKING:
     from agentpod_bot.matrix.response import Part
 
 PAGE: Final = 100
-MOST_EVENTS: Final = 2_000
-"""How far a gap is followed where no open question needs more."""
-MOST_EVENTS_EVER: Final = 20_000
+MOST_EVENTS: Final = 20_000
+"""How far a gap is followed at most; dates, which senders can choose, never end it before the newest processed event."""
 MOST_PAGES: Final = 400
 """A homeserver may answer pages that are short or, once filtered, empty."""
 SLACK_MS: Final = 60_000
@@ -87,7 +86,7 @@ async def _paged(past: Past, part: Part, newest_seen: EventId | None, oldest_ope
         enough = horizon is None or (bool(chunk) and not _since(chunk, horizon))
         if enough and newest_seen is None:
             return found
-        if (enough and len(found) >= MOST_EVENTS) or len(found) >= MOST_EVENTS_EVER:
+        if len(found) >= MOST_EVENTS:
             break
         if not isinstance(end, str) or end == token:  # the room's beginning
             return found

@@ -12,6 +12,7 @@ from urllib.parse import quote
 from agentpod_bot.core.answer import KEYCAPS
 from agentpod_bot.render import sentences
 from agentpod_bot.render.content import notice
+from agentpod_bot.render.presented import present_title
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,7 +27,7 @@ _EMOJI_STYLE = "\ufe0f"
 
 def hint(question: Question, *, reply_to: EventId, thread: EventId | None = None) -> dict[str, Any]:
     """Say that an answer matches no option, and what the options are."""
-    asked = question.asked
+    asked = present_title(question)
     options = [sentences.option_line(offered) for offered in asked.offered]
     return notice("\n".join([sentences.no_match(asked), *options]), reply_to=reply_to, thread=thread)
 
@@ -54,24 +55,24 @@ def open_list(
 
 def not_approver(question: Question, *, reply_to: EventId, thread: EventId | None = None) -> dict[str, Any]:
     """Say that somebody may not answer this question."""
-    return notice(sentences.not_an_approver(question.asked), reply_to=reply_to, thread=thread)
+    return notice(sentences.not_an_approver(present_title(question)), reply_to=reply_to, thread=thread)
 
 
 def late(question: Question, *, reply_to: EventId, thread: EventId | None = None) -> dict[str, Any]:
     """Say what had happened to the question when an answer came; `ValueError` for an open one."""
     if question.closing is None:
         raise ValueError("an open question has no end that an answer could be too late for")
-    return notice(sentences.too_late(question.asked, question.closing), reply_to=reply_to, thread=thread)
+    return notice(sentences.too_late(present_title(question), question.closing), reply_to=reply_to, thread=thread)
 
 
 def refused(question: Question, why: str, *, reply_to: EventId, thread: EventId | None = None) -> dict[str, Any]:
     """Say why a structured answer does not count."""
-    return notice(sentences.answer_refused(question.asked, why), reply_to=reply_to, thread=thread)
+    return notice(sentences.answer_refused(present_title(question), why), reply_to=reply_to, thread=thread)
 
 
 def undecryptable(question: Question, *, reply_to: EventId, thread: EventId | None = None) -> dict[str, Any]:
     """Ask for an answer that could not be decrypted to be sent again."""
-    return notice(sentences.unreadable(question.asked), reply_to=reply_to, thread=thread)
+    return notice(sentences.unreadable(present_title(question)), reply_to=reply_to, thread=thread)
 
 
 def keycaps(question: Question) -> tuple[dict[str, Any], ...]:
@@ -89,7 +90,7 @@ def keycap(event_id: EventId, position: int) -> dict[str, Any]:
 
 
 def _listed(questions: Sequence[Question], now_ms: int) -> list[str]:
-    return [sentences.open_entry(question.asked, now_ms=now_ms) for question in questions[:MAX_LISTED]]
+    return [sentences.open_entry(present_title(question), now_ms=now_ms) for question in questions[:MAX_LISTED]]
 
 
 def _more(questions: Sequence[Question]) -> list[str]:

@@ -8,11 +8,13 @@ from agentpod_bot.core.envelope import RECEIPT_TYPE, SCHEMA_VERSION, Receipt
 from agentpod_bot.core.labels import kind_of
 from agentpod_bot.render import sentences
 from agentpod_bot.render.content import MAX_EVENT_BYTES, Prose, event_size, instant, stacked
+from agentpod_bot.render.presented import present_closed
 from agentpod_bot.render.preview import BODY_CHARACTERS, BODY_LINES, Measured, shown
 from agentpod_bot.render.question import block
 
 if TYPE_CHECKING:
     from agentpod_bot.core.model import Closing, NewQuestion, Question
+    from agentpod_bot.render.presented import Presented
 
 _SMALLER = 4
 """By how much less of the preview is shown where the whole would not fit beside the reasons."""
@@ -26,10 +28,11 @@ def outcome(question: Question) -> dict[str, Any]:
     closing = question.closing
     if closing is None or question.event_id is None:
         raise ValueError("only a question that was posted and is closed has an outcome to show")
-    lines = _lines(question, closing)
-    edit = _edit(question, lines, _receipt(question.asked, closing), part=1)
+    closed, seen = present_closed(question)
+    lines = _lines(closed)
+    edit = _edit(question, seen, lines, _receipt(question.asked, closing), part=1)
     if event_size(edit) > MAX_EVENT_BYTES:
-        edit = _edit(question, lines, _receipt(question.asked, closing), part=_SMALLER)
+        edit = _edit(question, seen, lines, _receipt(question.asked, closing), part=_SMALLER)
     return edit
 
 
@@ -37,11 +40,14 @@ def closed_message(question: Question) -> dict[str, Any]:
     """Return a closed question as a message of its own, for people only; `ValueError` for an open one."""
     if question.closing is None:
         raise ValueError("an open question is no closed message")
-    return _message(question.asked, _lines(question, question.closing), part=1)
+    closed, seen = present_closed(question)
+    return _message(seen, _lines(closed), part=1)
 
 
-def _lines(question: Question, closing: Closing) -> list[str]:
-    asked = question.asked
+def _lines(question: Question) -> list[str]:
+    asked, closing = question.asked, question.closing
+    if closing is None:
+        return []
     lines = [sentences.outcome_line(asked, closing, delivered_at_ms=question.delivered_at_ms, gave_up=question.gave_up)]
     lines += [line for line in (sentences.answer_line(closing), sentences.reason_line(closing)) if line is not None]
     if question.progress is not None:
@@ -49,20 +55,22 @@ def _lines(question: Question, closing: Closing) -> list[str]:
     return lines
 
 
-def _edit(question: Question, lines: list[str], receipt: dict[str, Any], *, part: int) -> dict[str, Any]:
+def _edit(
+    question: Question, seen: Presented, lines: list[str], receipt: dict[str, Any], *, part: int
+) -> dict[str, Any]:
     return {
         "msgtype": "m.text",
         "body": f"* {lines[0]}",
         "m.mentions": {},
-        "m.new_content": _message(question.asked, lines, part=part),
+        "m.new_content": _message(seen, lines, part=part),
         "m.relates_to": {"rel_type": "m.replace", "event_id": question.event_id},
         **receipt,
     }
 
 
-def _message(asked: NewQuestion, lines: list[str], *, part: int) -> dict[str, Any]:
-    preview = shown(Measured(asked.preview), characters=BODY_CHARACTERS // part, lines=BODY_LINES)
-    prose = stacked([Prose.of(lines), block(asked, preview, sentences.asked_at(asked))], gap="\n\n")
+def _message(seen: Presented, lines: list[str], *, part: int) -> dict[str, Any]:
+    preview = shown(Measured(seen.asked.preview), characters=BODY_CHARACTERS // part, lines=BODY_LINES)
+    prose = stacked([Prose.of(lines), block(seen, preview, sentences.asked_at(seen.asked))], gap="\n\n")
     return {**prose.message(), "m.mentions": {}}
 
 

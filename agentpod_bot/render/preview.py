@@ -23,13 +23,18 @@ MAX_LABEL = 60
 MAX_PARTS = 14
 """Parts kept of a preview that must be cut: each needs four lines."""
 _FEWEST_LINES = 4
-# Longer ones are not made visible as a whole: they are cut anyhow, and this runs while others wait.
-_LONGEST = 8_192
+LONGEST_SHOWN = 8_192
+"""Longer ones are not made visible as a whole: they are cut anyhow, and this runs while others wait."""
 _WHOLE = 65_536
 _NO_LIMIT = 1 << 30
 # Labels of other shapes are quoted, so that none can look like a line of the question itself.
 _PLAIN_LABEL = re.compile(r"[^\W\d_][\w-]*(?: [\w-]+){0,3}")
 _OUR_LINES = frozenset({"permission needed", "code", "calls itself", "session", "note"})
+# Labels that are the name of a language and nothing else, as highlighters call it: any other would be a guess.
+_LANGUAGES = frozenset(
+    """bash c css diff dockerfile go html ini java javascript json kotlin lua makefile markdown perl php powershell
+    python ruby rust sql swift toml typescript xml yaml""".split()  # noqa: SIM905 -- a list of names
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,15 +148,17 @@ def _prose(part: Part) -> Prose:
         label = sentences.in_quotes(label)
     if not part.is_text and part.tail is None:
         return Prose.of([f"{label}: {part.head}"])
-    pieces = [Prose.of([f"{label}:"]), _code(part.head)]
+    language = folded(part.label) if part.is_text and folded(part.label) in _LANGUAGES else None
+    pieces = [Prose.of([f"{label}:"]), _code(part.head, language)]
     if part.tail is not None:
-        pieces += [Prose.of([sentences.hidden(part.hidden)]), _code(part.tail)]
+        pieces += [Prose.of([sentences.hidden(part.hidden)]), _code(part.tail, language)]
     return stacked(pieces, gap="\n")
 
 
-def _code(text: str) -> Prose:
+def _code(text: str, language: str | None) -> Prose:
     indented = "\n".join(f"    {line}" for line in text.split("\n"))
-    return Prose(indented, f"<pre><code>{escape(text)}</code></pre>")
+    opening = "<code>" if language is None else f'<code class="language-{language}">'
+    return Prose(indented, f"<pre>{opening}{escape(text)}</code></pre>")
 
 
 def _entry(part: Part) -> dict[str, Any]:
@@ -179,7 +186,7 @@ def _visible(preview: Preview) -> Callable[[str], str]:
 def _whole(preview: Preview) -> Part | None:
     """Return all of a part; None where it is so long that it has to be cut anyhow."""
     content = _content(preview)
-    if len(content) > _LONGEST:
+    if len(content) > LONGEST_SHOWN:
         return None
     head = _visible(preview)(content)
     return Part(_label(preview.label), head, tail=None, hidden=0, is_text=isinstance(preview, TextPreview))
@@ -192,7 +199,7 @@ def _cut_part(preview: Preview, characters: int, lines: int) -> Part:
     Of `lines` one is the label's and one that of the count.
     """
     label, text, visible = _label(preview.label), _content(preview), _visible(preview)
-    half = max(min(characters, _LONGEST) - len(label), 0) // 2
+    half = max(min(characters, LONGEST_SHOWN) - len(label), 0) // 2
     rows = max(lines - 2, 2)
     head = _end(text, visible, half, (rows + 1) // 2, at_start=True)
     tail = _end(text[head:], visible, half, rows // 2, at_start=False)

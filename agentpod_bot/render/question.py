@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from agentpod_bot.core.digest import SUBJECT_SCHEMA
 from agentpod_bot.core.envelope import CARD_KEY, CARD_OPTIONS, QUESTION_TYPE, SCHEMA_VERSION, Envelope
-from agentpod_bot.core.labels import Withhold, guarded_scope, kind_of, offer
+from agentpod_bot.core.labels import Withhold, guarded_scope, kind_of
 from agentpod_bot.core.model import Meaning, Scope
 from agentpod_bot.core.text import fold, folded, visible_line
 from agentpod_bot.errors import Invalid, TooLarge
@@ -29,6 +29,7 @@ from agentpod_bot.render.content import (
     instant,
     stacked,
 )
+from agentpod_bot.render.presented import Presented, offered_in, present, session_claim
 from agentpod_bot.render.preview import Measured, Shown, envelope_entries, for_body, prose, shown
 
 if TYPE_CHECKING:
@@ -48,20 +49,25 @@ def compose(
 
     `asked.offered` is not looked at. `mentions` are pinged, and nobody else;
     `other_codes` are those of the room's other open questions. Raises `TooLarge` where it
-    does not fit or nothing is left to offer, `Invalid` where no question can be so.
+    does not fit or nothing is left to offer, `Invalid` where no question can be so. Where
+    `asked.masked`, the content has masks in place of secrets; the question that is
+    returned has all that was asked.
     """
-    measured = Measured(asked.preview)
+    seen = present(asked)
+    measured = Measured(seen.asked.preview)
     preview = for_body(measured)
-    is_cut = preview.is_cut or is_title_cut(asked)
+    is_cut = preview.is_cut or is_title_cut(seen.asked)
     if not is_cut:
-        offered = offer(asked.options, withhold=Withhold.NOTHING if asked.preview_complete else Withhold.ALWAYS)
-        content = _envelope(replace(asked, offered=offered), mentions, preview, is_complete=asked.preview_complete)
+        withhold = Withhold.NOTHING if asked.preview_complete else Withhold.ALWAYS
+        offered = offered_in(asked, seen, withhold=withhold)
+        shown_now = replace(seen.asked, offered=offered)
+        content = _envelope(shown_now, mentions, preview, is_complete=asked.preview_complete)
         is_cut = card_size(content) > MAX_CARD_BYTES
     if is_cut:
-        offered = offer(asked.options, withhold=Withhold.APPROVING)
-        content = _cut_envelope(replace(asked, offered=offered), mentions, measured)
-    question = replace(asked, offered=offered)
-    content = _prose(question, preview, is_cut=is_cut, other_codes=other_codes).message() | content
+        offered = offered_in(asked, seen, withhold=Withhold.APPROVING)
+        content = _cut_envelope(replace(seen.asked, offered=offered), mentions, measured)
+    seen = replace(seen, asked=replace(seen.asked, offered=offered))
+    content = _prose(seen, preview, is_cut=is_cut, other_codes=other_codes).message() | content
     if event_size(content) > MAX_EVENT_BYTES:
         raise TooLarge("preview", "the question does not fit into a room's event")
     try:
@@ -69,7 +75,7 @@ def compose(
     except ValidationError as refused:
         fault = refused.errors()[0]
         raise Invalid(fault["loc"], fault["msg"]) from refused
-    return question, content
+    return replace(asked, offered=offered), content
 
 
 def is_title_cut(asked: NewQuestion) -> bool:
@@ -77,19 +83,24 @@ def is_title_cut(asked: NewQuestion) -> bool:
     return len(visible_line(asked.title, limit=sentences.MAX_TITLE + 1)) > sentences.MAX_TITLE
 
 
-def block(asked: NewQuestion, preview: Shown, head: str) -> Prose:
-    """Return what is said of a question whether open or closed: `head`, what is claimed, what it will do."""
-    notes: list[str] = []
+def block(seen: Presented, preview: Shown, head: str) -> Prose:
+    """Return what is said of a question whether open or closed: `head`, what is claimed, what it will do, notes."""
+    asked = seen.asked
+    notes = sentences.look_alikes(seen.look_alikes)
+    if seen.hidden:
+        notes.append(sentences.secrets_hidden(seen.hidden))
     if not asked.preview:
         notes.append(sentences.NO_PREVIEW)
     if not asked.preview_complete:
         notes.append(sentences.NOT_COMPLETE)
     if preview.is_cut or is_title_cut(asked):
         notes.append(sentences.NOT_ALL_SHOWN)
-    return stacked([Prose.of([head, sentences.claims(asked)]), prose(preview), Prose.of(notes)], gap="\n")
+    claims = sentences.claims(asked, session_claim(asked))
+    return stacked([Prose.of([head, claims]), prose(preview), Prose.of(notes)], gap="\n")
 
 
-def _prose(question: NewQuestion, preview: Shown, *, is_cut: bool, other_codes: frozenset[Code]) -> Prose:
+def _prose(seen: Presented, preview: Shown, *, is_cut: bool, other_codes: frozenset[Code]) -> Prose:
+    question = seen.asked
     notes: list[str] = []
     if is_cut:
         notes.append(sentences.NOTHING_TO_APPROVE)
@@ -99,7 +110,7 @@ def _prose(question: NewQuestion, preview: Shown, *, is_cut: bool, other_codes: 
     return stacked(
         [
             Prose.heading(sentences.first_line(question.title)),
-            stacked([block(question, preview, sentences.open_until(question)), Prose.of(notes)], gap="\n"),
+            stacked([block(seen, preview, sentences.open_until(question)), Prose.of(notes)], gap="\n"),
             Prose.of([sentences.option_line(offered) for offered in question.offered]),
             Prose.of([sentences.LAST_LINE]),
         ],
@@ -114,7 +125,7 @@ def _withheld(question: NewQuestion) -> list[Option]:
 
 def _codes_held(question: NewQuestion, preview: Shown, codes: frozenset[Code]) -> set[Code]:
     """Return the codes that stand as a word in anything that is shown from outside."""
-    texts = [sentences.title_of(question.title), sentences.claims(question)]
+    texts = [sentences.title_of(question.title), sentences.claims(question, session_claim(question))]
     texts += [offered.printed for offered in question.offered]
     for part in preview.parts:
         texts += [part.label, part.head, part.tail or ""]

@@ -7,15 +7,21 @@ the only earlier uses are that nothing was.
 
 from __future__ import annotations
 
+from collections import Counter
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, assert_never
 
+from agentpod_bot.core.lookalikes import Look
 from agentpod_bot.core.model import Meaning, Outcome, Scope
 from agentpod_bot.core.text import visible_line
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from agentpod_bot.core.ids import Code
+    from agentpod_bot.core.lookalikes import LookAlike
     from agentpod_bot.core.model import Closing, NewQuestion, Offered, Progress
+    from agentpod_bot.core.secrets import Hidden
 
 MAX_TITLE = 300
 """Characters of a title that readers draw."""
@@ -25,6 +31,9 @@ MAX_CLAIM = 60
 MAX_REASON = 300
 """Characters shown of a person's or a harness's reason; the harness gets all of a person's."""
 MAX_STEPS = 10
+MAX_SORTS = 5
+"""Sorts of hidden values that are named; the number of the others is said."""
+MAX_LOOK_ALIKES = 5
 
 LAST_LINE = "Reply with the number, or the option's name."
 NO_PREVIEW = "Note: the agent did not say what it will do."
@@ -87,9 +96,9 @@ def asked_at(asked: NewQuestion) -> str:
     return f"{_where(asked)} · asked {clock(asked.created_at_ms, seen_from_ms=asked.created_at_ms)}"
 
 
-def claims(asked: NewQuestion) -> str:
+def claims(asked: NewQuestion, session: str) -> str:
     """Return the line that says what the harness calls itself and its session."""
-    session = quoted(asked.session_id)
+    session = quoted(session)
     agent = (asked.agent or "").strip()
     return f"Calls itself {quoted(agent)}, session {session}" if agent else f"Session {session}"
 
@@ -107,6 +116,41 @@ def items_hidden(items: int) -> str:
 def foreign_code(code: Code) -> str:
     """Warn that an outside text holds another open question's code."""
     return f"Note: the agent's text holds {code}, which is the code of another open question."
+
+
+def secrets_hidden(hidden: Sequence[Hidden]) -> str:
+    """Say how many values were hidden, of which kinds, and how long each is."""
+    sorts = Counter((each.kind.value, each.length) for each in hidden)
+    named = [
+        (f"{count} \N{MULTIPLICATION SIGN} " if count > 1 and len(sorts) > 1 else "")
+        + f"{kind}, {_many(length, 'character')}"
+        for (kind, length), count in list(sorts.items())[:MAX_SORTS]
+    ]
+    if len(sorts) > MAX_SORTS:
+        named.append(and_more(sum(list(sorts.values())[MAX_SORTS:])))
+    return f"Note: {_many(len(hidden), 'value')} hidden ({'; '.join(named)})."
+
+
+def look_alikes(found: Sequence[LookAlike]) -> list[str]:
+    """Say of hosts and paths that they may not be what they look like."""
+    lines = [f"Note: {_look_alike(each)}." for each in found[:MAX_LOOK_ALIKES]]
+    if len(found) > MAX_LOOK_ALIKES:
+        lines.append(f"Note: {and_more(len(found) - MAX_LOOK_ALIKES)} like these.")
+    return lines
+
+
+def _look_alike(found: LookAlike) -> str:
+    match found.look:
+        case Look.MIXED:
+            return f"{quoted(found.name)} mixes {' and '.join(found.scripts)} letters"
+        case Look.IMITATES:
+            return f"{quoted(found.name)} looks like {quoted(found.other)}, but has other characters"
+        case Look.PUNYCODE:
+            return f"{quoted(found.name)} stands for {quoted(found.other)}"
+        case Look.NO_PUNYCODE:
+            return f"{quoted(found.name)} has a part that stands for nothing"
+        case _:
+            assert_never(found.look)
 
 
 def option_line(offered: Offered) -> str:

@@ -129,7 +129,7 @@ _GIVE_UP = update(questions).where(_THIS).values(gave_up=True)
 _PROGRESS = update(questions).where(_THIS, _q.status == Status.DECIDED.value).values(progress=bindparam("latest"))
 _COUNT_OPEN: Mapping[tuple[str, ...], Executable] = {
     names: select(func.count()).where(_STILL_OPEN, *(_q[name] == bindparam(name) for name in names))
-    for names in _OPEN_QUESTIONS
+    for names in (("client",), ("client", "session_id"), ("route",))
 }
 _DUE = _READ.where(_STILL_OPEN, _q.expires_at_ms <= bindparam("now_ms")).order_by(_q.expires_at_ms, _q.row)
 _NEXT_DEADLINE = select(func.min(_q.expires_at_ms)).where(_STILL_OPEN)
@@ -175,7 +175,7 @@ class Questions(Transaction):
         session_id: SessionId | None = None,
         route: RouteName | None = None,
     ) -> int:
-        """How many queued or pending questions fit all that is given."""
+        """How many queued or pending questions a client, a session of it, or a route has."""
         given = _given(client=client, session_id=session_id, route=route)
         count: int = self._value(_COUNT_OPEN[tuple(given)], given)
         return count

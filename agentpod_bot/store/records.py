@@ -67,6 +67,7 @@ QUESTION_COLUMNS = (
     questions.c.preview_complete,
     questions.c.progress,
     questions.c.raw,
+    questions.c.masked,
     decisions.c.outcome,
     decisions.c.at_ms,
     decisions.c.option,
@@ -141,6 +142,7 @@ def values_of_question(question: NewQuestion) -> dict[str, Any]:
         "preview": [_written_preview(preview) for preview in question.preview],
         "preview_complete": question.preview_complete,
         "raw": question.raw,
+        "masked": question.masked,
     }
 
 
@@ -176,6 +178,7 @@ def question_of(record: Record[*tuple[Any, ...]]) -> Question:
         preview_complete,
         progress,
         raw,
+        masked,
         outcome,
         *ending,
     ) = record
@@ -199,6 +202,7 @@ def question_of(record: Record[*tuple[Any, ...]]) -> Question:
         created_at_ms=created_at_ms,
         expires_at_ms=expires_at_ms,
         raw=raw,
+        masked=masked,
     )
     return Question(
         row=row,

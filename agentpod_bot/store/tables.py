@@ -98,6 +98,7 @@ questions = Table(
     Column("preview_complete", Boolean, nullable=False),
     Column("progress", DOCUMENT),
     Column("raw", LargeBinary, nullable=False),
+    Column("masked", Boolean, nullable=False),
     UniqueConstraint("client", "request_id", "revision"),
     CheckConstraint("revision >= 1", name="revision"),
     CheckConstraint(one_of("status", Status), name="status"),
@@ -192,6 +193,12 @@ sync_positions = Table(
     metadata,
     Column("user_id", Text, primary_key=True),
     Column("next_batch", Text, nullable=False),
+)
+
+encrypted_rooms = Table(
+    "encrypted_rooms",
+    metadata,
+    Column("room_id", Text, primary_key=True),
 )
 
 foreign_questions = Table(

@@ -11,6 +11,7 @@ from agentpod_bot.store.records import AUDIT_COLUMNS, FOREIGN_COLUMNS, audit_row
 from agentpod_bot.store.tables import (
     EffectState,
     audit,
+    encrypted_rooms,
     foreign_questions,
     outbox,
     processed_events,
@@ -48,6 +49,8 @@ _new_position = insert(sync_positions)
 _MOVE = _new_position.on_conflict_do_update(
     index_elements=[sync_positions.c.user_id], set_={"next_batch": _new_position.excluded.next_batch}
 )
+_IS_ENCRYPTED = select(encrypted_rooms.c.room_id).where(encrypted_rooms.c.room_id == bindparam("room_id"))
+_MARK_ENCRYPTED = insert(encrypted_rooms).on_conflict_do_nothing(index_elements=[encrypted_rooms.c.room_id])
 _AUDIT = insert(audit)
 _AUDITED = select(*AUDIT_COLUMNS).where(audit.c.question_row == bindparam("row")).order_by(audit.c.seq)
 
@@ -122,6 +125,14 @@ class Timeline(Transaction):
     def move(self, user_id: UserId, next_batch: str) -> None:
         """Move the position."""
         self._change(_MOVE, {"user_id": user_id, "next_batch": next_batch})
+
+    def is_encrypted(self, room_id: RoomId) -> bool:
+        """Whether the room was ever seen encrypted."""
+        return self._first(_IS_ENCRYPTED, {"room_id": room_id}) is not None
+
+    def mark_encrypted(self, room_id: RoomId) -> None:
+        """Remember that the room is encrypted."""
+        self._change(_MARK_ENCRYPTED, {"room_id": room_id})
 
     def audit(self, row: AuditRow) -> None:
         """Append one line."""

@@ -52,7 +52,11 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class House:
-    """The shared daemon and its rooms. `elsewhere` is a room of the route `elsewhere` that the bot is not in."""
+    """The shared daemon and its rooms.
+
+    Its client `laptop` may use two further routes: `elsewhere`, into whose room the
+    stranger has not invited the bot, and `sealed`, whose room is encrypted.
+    """
 
     daemon: Daemon
     pod: Account
@@ -112,12 +116,17 @@ async def daemon(synapse: PrivateSynapse, cast: Cast, tmp_path: Path) -> AsyncIt
 async def house(synapse: PrivateSynapse, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[House]:
     """One running daemon with a route, a client and an approver for each of its rooms."""
     pod, stranger, approver = [await synapse.register(f"{name}{next(NUMBERS)}") for name in ("pod", "eve", "owner")]
-    elsewhere = await synapse.room(stranger, approver)
+    elsewhere, sealed = await synapse.room(stranger, approver), await synapse.room(approver, pod)
+    async with synapse.person(approver) as person:
+        await person.call("PUT", f"rooms/{sealed}/state/m.room.encryption", {"algorithm": "m.megolm.v1.aes-sha2"})
     owners = {f"laptop{number}": await synapse.register(f"owner{next(NUMBERS)}") for number in range(PLACES)}
     rooms = {client: await synapse.room(owner, pod) for client, owner in owners.items()}
     folder = tmp_path_factory.mktemp("house") / "daemon"
     daemon = Daemon(
-        folder, homeserver=synapse.url, bot=(pod.user_id, pod.access_token), rooms=rooms | {"elsewhere": elsewhere}
+        folder,
+        homeserver=synapse.url,
+        bot=(pod.user_id, pod.access_token),
+        rooms=rooms | {"elsewhere": elsewhere, "sealed": sealed},
     )
     daemon.approve(approver.user_id)
     tokens = {}
@@ -125,7 +134,7 @@ async def house(synapse: PrivateSynapse, tmp_path_factory: pytest.TempPathFactor
         tokens[client] = daemon.client(client)
         daemon.config["clients"][client]["routes"] = [client]
         daemon.config["routes"][client]["approvers"] = [owner.user_id]
-    daemon.config["clients"]["laptop"]["routes"] = ["elsewhere"]
+    daemon.config["clients"]["laptop"]["routes"] = ["elsewhere", "sealed"]
     try:
         await daemon.start()
         places = iter([(client, rooms[client], owner) for client, owner in owners.items()])
@@ -137,7 +146,7 @@ async def house(synapse: PrivateSynapse, tmp_path_factory: pytest.TempPathFactor
 @pytest.fixture
 async def place(synapse: PrivateSynapse, house: House) -> AsyncIterator[Place]:
     """A place at the shared daemon that no test used before."""
-    client, room_id, account = next(house.rooms)
+    client, room_id, account = next(house.rooms, None) or pytest.fail("PLACES is less than the tests that take one")
     async with house.daemon.harness(house.tokens[client]) as harness, synapse.person(account) as owner:
         yield Place(house.daemon, client, room_id, house.pod, account, owner, harness)
 

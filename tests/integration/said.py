@@ -40,14 +40,15 @@ def keys(events: Iterable[Event], sender: str, question_id: str) -> list[str]:
     return [relation["key"] for relation in relations if relation.get("event_id") == question_id]
 
 
+def is_outcome(event: Event) -> bool:
+    """Whether an event is the outcome of some question."""
+    return bool(event["content"].get("suite_event_type") == OUTCOME)
+
+
 def closes(event: Event, question_id: str) -> bool:
     """Whether an event is an outcome of that question."""
-    content = event["content"]
-    return (
-        content.get("suite_event_type") == OUTCOME
-        and content["m.relates_to"]["rel_type"] == "m.replace"
-        and content["m.relates_to"]["event_id"] == question_id
-    )
+    relation = event["content"].get("m.relates_to", {})
+    return is_outcome(event) and bool(relation == {"rel_type": "m.replace", "event_id": question_id})
 
 
 async def question(reader: Person, room_id: str, request_id: str) -> Event:
@@ -71,3 +72,8 @@ async def notice(reader: Person, room_id: str, part: str = "") -> Event:
         room_id,
         lambda event: event["content"].get("msgtype") == "m.notice" and part in event["content"]["body"],
     )
+
+
+async def reaction(reader: Person, room_id: str, key: str) -> Event:
+    """The first reaction with this key, once it is in the room."""
+    return await reader.until(room_id, lambda event: event["content"].get("m.relates_to", {}).get("key") == key)

@@ -1,12 +1,12 @@
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import pytest
 
 from tests.integration import said
-from tests.integration.daemons import Harness, eventually
+from tests.integration.daemons import REJECT, Harness, eventually
 
 if TYPE_CHECKING:
     from agentpod_bot.demo.homeserver import PrivateSynapse
@@ -18,17 +18,29 @@ pytestmark = pytest.mark.synapse
 MEGOLM = {"algorithm": "m.megolm.v1.aes-sha2"}
 
 
-async def refused_with(harness: Harness, code: str) -> None:
-    """Asking is, or very soon will be, refused so; where it is not yet, the question is withdrawn."""
+UNSENDABLE = [{"id": "allow_once", "kind": "allow_once", "label": "very " * 50}, REJECT]
+"""What no room can be asked (413): so whether a room can be asked is found out without asking."""
+
+
+async def refused_with(harness: Harness, code: str, **fields: Any) -> None:
+    """Asking is refused so, as soon as the daemon knows."""
 
     async def is_so() -> bool:
-        reply = await harness.ask()
-        if reply.status == 201:
-            await harness.call("POST", f"/v1/requests/{reply.body['request_id']}/cancel")
+        reply = await harness.ask(options=UNSENDABLE, **fields)
+        if reply.status == 413:
             return False
         assert (reply.status, reply.body["code"]) == (503, code), reply
         assert int(reply.headers["Retry-After"]) > 0
         return True
+
+    await eventually(is_so)
+
+
+async def sendable(harness: Harness, **fields: Any) -> None:
+    """Return once the room can be asked."""
+
+    async def is_so() -> bool:
+        return (await harness.ask(options=UNSENDABLE, **fields)).status == 413
 
     await eventually(is_so)
 
@@ -46,10 +58,7 @@ async def test_into_a_room_that_became_encrypted_nothing_is_said_and_nothing_cou
     switch = (await place.owner.call("PUT", path, MEGOLM))["event_id"]
     await refused_with(place.harness, "room_encrypted_without_crypto")
     await place.owner.reply(place.room_id, question["event_id"], "1")
-    clear = await place.owner.send(place.room_id, f"1 {asked['code']}")
-    await place.owner.react(place.room_id, question["event_id"], "9️⃣")
-    await place.daemon.until_logged("http_request_answered")
-    assert clear
+    await place.owner.send(place.room_id, f"1 {asked['code']}")
     assert (await place.harness.view("r1", wait_s=1.5))["status"] == "pending"
     await place.harness.call("POST", "/v1/requests/r1/cancel")
     assert (await place.harness.view("r1"))["status"] == "cancelled"
@@ -59,7 +68,9 @@ async def test_into_a_room_that_became_encrypted_nothing_is_said_and_nothing_cou
     assert [event for event in events[since:] if event["sender"] == place.pod.user_id] == []
 
 
-async def test_thrown_out_of_the_room_it_says_so_and_invited_by_an_approver_it_is_back(place: Place) -> None:
+async def test_out_of_the_room_or_left_alone_there_it_says_so_and_invited_by_an_approver_it_is_back(
+    place: Place,
+) -> None:
     await place.harness.asked(request_id="r1")
     question = await said.question(place.owner, place.room_id, "r1")
     path = f"rooms/{quote(place.room_id, safe='')}"
@@ -67,14 +78,13 @@ async def test_thrown_out_of_the_room_it_says_so_and_invited_by_an_approver_it_i
     await refused_with(place.harness, "not_in_room")
     await place.owner.reply(place.room_id, question["event_id"], "1")
     await place.owner.invite(place.room_id, place.pod.user_id)
-
-    async def asks_again() -> bool:
-        return (await place.harness.ask(request_id="r2")).status in {200, 201}
-
-    await eventually(asks_again)
+    await sendable(place.harness)
+    await place.harness.asked(request_id="r2")
     await said.question(place.owner, place.room_id, "r2")
     # the reply was given while the bot was out, to a question that was still open: it is owed its effect
     assert (await place.harness.view("r1", wait_s=10))["decision"]["option_id"] == "allow_once"
+    await place.owner.leave(place.room_id)
+    await refused_with(place.harness, "approver_not_in_room")
 
 
 async def test_a_strangers_invitation_is_not_followed_and_an_approvers_is(
@@ -85,7 +95,7 @@ async def test_a_strangers_invitation_is_not_followed_and_an_approvers_is(
         synapse.person(house.stranger) as stranger,
         synapse.person(house.approver) as approver,
     ):
-        await refused_with(harness, "not_in_room")
+        await refused_with(harness, "not_in_room", route="elsewhere")
         await stranger.invite(house.elsewhere, house.pod.user_id)
         # an answer that comes after the invitation has its effect: the invitation was seen
         asked = await place.harness.asked()
@@ -93,16 +103,24 @@ async def test_a_strangers_invitation_is_not_followed_and_an_approvers_is(
         await place.owner.send(place.room_id, "2")
         assert (await place.harness.view(asked["request_id"], wait_s=20))["status"] == "decided"
         assert await membership(stranger, house.elsewhere, house.pod.user_id) == "invite"
-        await refused_with(harness, "not_in_room")
+        await refused_with(harness, "not_in_room", route="elsewhere")
 
         await approver.invite(house.elsewhere, house.pod.user_id)
-
-        async def asks() -> bool:
-            return (await harness.ask(request_id="r1")).status in {200, 201}
-
-        await eventually(asks)
+        await sendable(harness, route="elsewhere")
+        await harness.asked(request_id="r1", route="elsewhere")
         question = await said.question(approver, house.elsewhere, "r1")
         await stranger.reply(house.elsewhere, question["event_id"], "1")
         await said.notice(approver, house.elsewhere, "not an approver")
         await approver.reply(house.elsewhere, question["event_id"], "2")
         assert (await harness.view("r1", wait_s=20))["decision"]["answered_by"] == house.approver.user_id
+
+        path = f"rooms/{quote(house.elsewhere, safe='')}/state/m.room.tombstone"
+        await stranger.call("PUT", path, {"body": "moved", "replacement_room": place.room_id})
+        await refused_with(harness, "room_replaced", route="elsewhere")
+
+
+async def test_a_room_that_was_encrypted_before_the_start_is_not_asked(house: House) -> None:
+    async with house.daemon.harness() as harness:
+        await refused_with(harness, "room_encrypted_without_crypto", route="sealed")
+        assert (await harness.ask()).body["errors"][0]["loc"] == ["route"]
+        assert (await harness.call("GET", "/v1/requests", session_id="sealed")).body["requests"] == []

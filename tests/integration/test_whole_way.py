@@ -5,6 +5,7 @@ import hashlib
 import re
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 import pytest
 import rfc8785
@@ -242,12 +243,7 @@ async def test_a_lone_number_after_a_lone_question_decides_it_and_with_two_open_
 async def test_keycaps_are_offered_after_three_seconds_and_answer_with_and_without_their_selector(place: Place) -> None:
     slow = await place.harness.asked(title="Think about it")
     question = await said.question(place.owner, place.room_id, slow["request_id"])
-    seeded = [
-        await place.owner.until(
-            place.room_id, lambda event, key=key: event["content"].get("m.relates_to", {}).get("key") == key
-        )
-        for key in ("1️⃣", "2️⃣")
-    ]
+    seeded = [await said.reaction(place.owner, place.room_id, key) for key in ("1️⃣", "2️⃣")]
     assert all(each["sender"] == place.pod.user_id for each in seeded)
     assert seeded[0]["origin_server_ts"] - question["origin_server_ts"] >= 2_900
     await place.owner.react(place.room_id, question["event_id"], "2️⃣")
@@ -294,10 +290,45 @@ async def test_a_question_that_nobody_answers_expires_at_its_time_and_a_later_an
     assert (await place.harness.view("short"))["status"] == "expired"
 
 
-async def test_over_a_unix_socket_a_harness_asks_and_is_answered_by_a_structured_answer(
+async def test_who_hung_up_gets_the_answer_later_and_the_room_says_when(place: Place) -> None:
+    waiting = asyncio.create_task(place.harness.ask(wait_s=60, request_id="r1"))
+    question = await said.question(place.owner, place.room_id, "r1")
+    await place.harness.waiting_calls(1)
+    waiting.cancel()
+    await place.harness.waiting_calls(0)
+    await place.owner.reply(place.room_id, question["event_id"], "1")
+    first = await said.outcome(place.owner, place.room_id, question["event_id"])
+    assert "delivered" not in first["content"]["m.new_content"]["body"]
+    view = await place.harness.view("r1")
+    assert (view["status"], view["delivered_at"]) == ("decided", None)
+    second = await place.owner.until(
+        place.room_id,
+        lambda event: said.closes(event, question["event_id"]) and event["event_id"] != first["event_id"],
+    )
+    assert " · delivered " in second["content"]["m.new_content"]["body"]
+    assert second["content"]["option_id"] == first["content"]["option_id"] == "allow_once"
+
+
+async def test_however_often_and_fast_one_request_is_posted_it_is_asked_once(place: Place) -> None:
+    replies = await asyncio.gather(*(place.harness.ask(request_id="r1") for _ in range(20)))
+    assert sorted(reply.status for reply in replies) == [200] * 19 + [201]
+    assert len({reply.body["code"] for reply in replies}) == 1
+    question = await said.question(place.owner, place.room_id, "r1")
+    waiting = [asyncio.create_task(place.harness.ask(wait_s=30, request_id="r1")) for _ in range(5)]
+    await place.owner.reply(place.room_id, question["event_id"], "1")
+    decisions = [(await each).body["decision"]["option_id"] for each in waiting]
+    assert decisions == ["allow_once"] * 5
+    await said.outcome(place.owner, place.room_id, question["event_id"])
+    assert len(said.questions(await place.owner.history(place.room_id))) == 1
+
+
+async def test_over_a_unix_socket_a_harness_asks_in_a_room_named_by_its_alias_and_gets_a_structured_answer(
     daemon: Daemon, owner: Person, cast: Cast
 ) -> None:
     socket = daemon.listen_on_socket()
+    alias = f"#{cast.pod.device_id.lower()}:localhost"
+    await owner.call("PUT", f"directory/room/{quote(alias, safe='')}", {"room_id": cast.room_id})
+    daemon.config["routes"]["ops"]["room"] = alias
     await daemon.start()
     assert socket.stat().st_mode & 0o777 == 0o600
     async with daemon.harness() as harness:

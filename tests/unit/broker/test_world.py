@@ -7,7 +7,7 @@ import pytest
 
 from agentpod_bot.broker.world import World
 from agentpod_bot.core.ids import EventId, RoomId, UserId
-from agentpod_bot.core.room import Batch, EncryptionOn, Membered, Membership, Replaced, RoomBatch, RoomState
+from agentpod_bot.core.room import EncryptionOn, Membered, Membership, Replaced, RoomBatch, RoomState
 from tests.examples import MALLORY, OPS, OWNER, POD, POLICY, ROOM, SECOND, START
 
 if TYPE_CHECKING:
@@ -36,9 +36,8 @@ def membered(user_id: UserId, membership: Membership) -> Membered:
     return Membered(event_id=EventId("$m"), sender=user_id, ts=START, user_id=user_id, membership=membership)
 
 
-def batch(*timeline: object, state: tuple[object, ...] = (), left: bool = False) -> Batch:
-    part = RoomBatch(room_id=OPS, state=state, timeline=timeline, left=left)  # type: ignore[arg-type]  # events
-    return Batch(next_batch="s1", rooms=(part,))
+def part(*timeline: object, state: tuple[object, ...] = (), left: bool = False) -> RoomBatch:
+    return RoomBatch(room_id=OPS, state=state, timeline=timeline, left=left)  # type: ignore[arg-type]  # events
 
 
 @pytest.fixture
@@ -49,29 +48,29 @@ async def world() -> World:
 
 
 async def test_a_batch_changes_nothing_until_it_is_adopted(world: World) -> None:
-    after = world.after(batch(membered(OWNER, Membership.LEAVE)))
-    assert after[OPS].joined == ROOM.joined - {OWNER}
+    after = world.after(part(membered(OWNER, Membership.LEAVE)))
+    assert after.joined == ROOM.joined - {OWNER}
     assert world.room(OPS) == ROOM
-    assert world.adopt(after) == frozenset()
-    assert world.room(OPS) == after[OPS]
+    assert world.adopt({OPS: after}) == frozenset()
+    assert world.room(OPS) == after
 
 
-async def test_membership_counts_as_it_is_at_the_end_of_the_batch(world: World) -> None:
-    there_and_gone = batch(
+async def test_membership_counts_as_it_is_at_the_end_of_the_part(world: World) -> None:
+    there_and_gone = part(
         membered(SECOND, Membership.BAN), membered(OWNER, Membership.LEAVE), membered(OWNER, Membership.JOIN)
     )
-    assert world.after(there_and_gone)[OPS].joined == {POD, OWNER, MALLORY}
+    assert world.after(there_and_gone).joined == {POD, OWNER, MALLORY}
 
 
 @pytest.mark.parametrize("membership", [Membership.LEAVE, Membership.BAN, Membership.INVITE, Membership.KNOCK])
 async def test_only_a_joined_member_is_joined(world: World, membership: Membership) -> None:
-    assert OWNER not in world.after(batch(membered(OWNER, membership)))[OPS].joined
+    assert OWNER not in world.after(part(membered(OWNER, membership))).joined
 
 
 async def test_encryption_and_a_tombstone_are_never_taken_back(world: World) -> None:
     on = EncryptionOn(event_id=EventId("$e"), sender=MALLORY, ts=START)
     gone = Replaced(event_id=EventId("$t"), sender=OWNER, ts=START)
-    world.adopt(world.after(batch(on, state=(gone,))))
+    world.adopt({OPS: world.after(part(on, state=(gone,)))})
     now = world.room(OPS)
     assert now is not None
     assert now.encrypted
@@ -80,15 +79,15 @@ async def test_encryption_and_a_tombstone_are_never_taken_back(world: World) -> 
 
 
 @pytest.mark.parametrize(
-    "changes", [batch(membered(POD, Membership.LEAVE)), batch(membered(POD, Membership.BAN)), batch(left=True)]
+    "changes", [part(membered(POD, Membership.LEAVE)), part(membered(POD, Membership.BAN)), part(left=True)]
 )
-async def test_a_bot_that_left_or_was_put_out_is_in_the_room_no_longer(world: World, changes: Batch) -> None:
-    assert not world.after(changes)[OPS].bot_joined
+async def test_a_bot_that_left_or_was_put_out_is_in_the_room_no_longer(world: World, changes: RoomBatch) -> None:
+    assert not world.after(changes).bot_joined
 
 
 async def test_a_room_that_the_bot_newly_joined_is_told(world: World) -> None:
     world.adopt({OPS: replace(ROOM, bot_joined=False)})
-    assert world.adopt(world.after(batch(membered(POD, Membership.JOIN)))) == {OPS}
+    assert world.adopt({OPS: world.after(part(membered(POD, Membership.JOIN)))}) == {OPS}
 
 
 async def test_a_state_that_was_read_while_a_sync_changed_the_room_is_read_again() -> None:
@@ -114,7 +113,6 @@ async def test_a_forgotten_room_is_unknown_and_takes_nothing(world: World) -> No
     assert world.unknown() == {OPS}
     assert not world.may_send(OPS)
     assert not world.known(OPS)
-    assert world.after(batch()) == {}
 
 
 async def test_a_room_whose_encryption_is_unknown_is_unknown(world: World) -> None:
@@ -123,6 +121,9 @@ async def test_a_room_whose_encryption_is_unknown_is_unknown(world: World) -> No
     assert not world.may_send(OPS)
 
 
-async def test_rooms_that_no_route_names_are_not_kept(world: World) -> None:
-    other = Batch(next_batch="s", rooms=(RoomBatch(room_id=RoomId("!other")),))
-    assert world.after(other) == {}
+async def test_rooms_of_an_earlier_configuration_are_still_heard(world: World) -> None:
+    old = RoomId("!old")
+    assert world.heard() == {OPS}
+    world.linger({old})
+    assert world.heard() == {OPS, old}
+    assert world.unknown() == {old}

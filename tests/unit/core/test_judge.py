@@ -11,7 +11,11 @@ from hypothesis import strategies as st
 
 from agentpod_bot.core.answer import Selected
 from agentpod_bot.core.ids import Code, EventId, RoomId, RouteName
-from agentpod_bot.core.judge import (
+from agentpod_bot.core.judge import judge_reacted, judge_said
+from agentpod_bot.core.model import Meaning, Option, Outcome, Question, Status, Via
+from agentpod_bot.core.policy import Reactions
+from agentpod_bot.core.room import Foreign, Names, Reacted, Structured
+from agentpod_bot.core.scene import (
     Accept,
     AskWhich,
     Hint,
@@ -24,13 +28,8 @@ from agentpod_bot.core.judge import (
     Refuse,
     Scene,
     Verdict,
-    judge_reacted,
-    judge_said,
-    judge_structured,
 )
-from agentpod_bot.core.model import Meaning, Option, Outcome, Question, Status, Via
-from agentpod_bot.core.policy import Reactions
-from agentpod_bot.core.room import Foreign, Names, Reacted, Structured
+from agentpod_bot.core.structured import judge_structured
 from tests.examples import (
     AGENT,
     FOUR,
@@ -406,7 +405,13 @@ def test_a_structured_answer_to_another_event_than_its_request_is_refused() -> N
 
 def test_a_structured_answer_to_something_unknown_is_left_alone() -> None:
     assert judge_structured(structured(R2), scene(R1)) == Ignore()
-    assert judge_structured(structured(R1), scene(R1, named=NamesOther(ours=False))) == Ignore()
+    theirs = replace(structured(R1), names=Names(reference=EventId("$foreign")))
+    assert judge_structured(theirs, scene(R1, foreign=(foreign(),), named=NamesOther(ours=False))) == Ignore()
+
+
+def test_a_structured_answer_with_our_request_id_that_refers_to_another_event_is_refused() -> None:
+    elsewhere = replace(structured(R1), names=Names(reference=EventId("$elsewhere")))
+    assert isinstance(judge_structured(elsewhere, scene(R1, named=NamesOther(ours=False))), Refuse)
 
 
 def test_a_structured_answer_to_a_closed_request_is_late_and_to_an_open_one_by_others_refused() -> None:

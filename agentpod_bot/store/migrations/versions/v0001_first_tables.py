@@ -24,6 +24,11 @@ def only_where(condition: str) -> dict[str, Any]:
 def upgrade() -> None:
     """Make every table."""
     op.create_table(
+        "encrypted_rooms",
+        sa.Column("room_id", sa.Text(), nullable=False),
+        sa.PrimaryKeyConstraint("room_id", name="pk_encrypted_rooms"),
+    )
+    op.create_table(
         "foreign_questions",
         sa.Column("event_id", sa.Text(), nullable=False),
         sa.Column("room_id", sa.Text(), nullable=False),
@@ -77,6 +82,7 @@ def upgrade() -> None:
         sa.Column("preview_complete", sa.Boolean(), nullable=False),
         sa.Column("progress", sa.JSON()),
         sa.Column("raw", sa.LargeBinary(), nullable=False),
+        sa.Column("masked", sa.Boolean(), nullable=False),
         sa.CheckConstraint("(status IN ('queued', 'pending')) = (closed_at_ms IS NULL)", name="ck_questions_closed"),
         sa.CheckConstraint(
             "status IN ('queued', 'pending', 'decided', 'expired', 'cancelled', 'superseded', "

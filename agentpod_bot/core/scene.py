@@ -1,0 +1,152 @@
+"""One room at the moment in which an event is read, and the verdicts that can follow."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from agentpod_bot.core.answer import Selected
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from agentpod_bot.core.ids import Code, UserId
+    from agentpod_bot.core.model import Question
+    from agentpod_bot.core.policy import Policy
+    from agentpod_bot.core.room import Foreign, RoomState, Seen
+
+CLOCKS_DIFFER_MS = 300_000
+"""So much earlier than its question an answer that names it by code may be dated."""
+
+
+@dataclass(frozen=True, slots=True)
+class NamesNothing:
+    """A bare message."""
+
+
+@dataclass(frozen=True, slots=True)
+class NamesQuestion:
+    """It names a question of ours, or something that we said about that one question."""
+
+    question: Question
+
+
+@dataclass(frozen=True, slots=True)
+class NamesOther:
+    """It names something else. `ours`: a notice of ours about several questions or none."""
+
+    ours: bool
+
+
+Named = NamesNothing | NamesQuestion | NamesOther
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """One room at the moment in which an event of its timeline is read."""
+
+    policy: Policy
+    now_ms: int
+    room: RoomState
+    open: tuple[Question, ...]
+    """Queued and pending questions of the room, oldest first."""
+    recent: tuple[Question, ...]
+    """Closed ones that the room may still show as open, or closed lately; oldest first."""
+    foreign: tuple[Foreign, ...]
+    """Questions of other accounts that are open or closed lately."""
+    named: Named = NamesNothing()
+    spent: Mapping[Code, Question] = field(default_factory=dict)
+    """Codes of closed questions of the last day, the newest question of each."""
+
+    @property
+    def shown(self) -> tuple[Question, ...]:
+        """Open questions that the timeline has shown before this event."""
+        return tuple(question for question in self.open if question.shown_ts is not None)
+
+    def may(self, sender: UserId, question: Question) -> bool:
+        """Whether `sender` may decide `question`."""
+        return self.policy.may_answer(sender, question, self.room)
+
+    def approves_something(self, sender: UserId) -> bool:
+        """Whether `sender` is a joined approver of any route of this room."""
+        return sender in self.room.joined and any(
+            route.room_id == self.room.room_id and sender in route.approvers for route in self.policy.routes.values()
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Accept:
+    """The answer is for `question` and is plainly this option; the compare-and-set decides."""
+
+    question: Question
+    selected: Selected
+
+
+@dataclass(frozen=True, slots=True)
+class Late:
+    """The answer is for a question that is closed."""
+
+    question: Question
+
+
+@dataclass(frozen=True, slots=True)
+class AskWhich:
+    """It could be for more than one question, so it is for none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hint:
+    """It is a try at `question` that matches no option."""
+
+    question: Question
+
+
+@dataclass(frozen=True, slots=True)
+class NotApprover:
+    """Somebody who may not answer tried to."""
+
+    question: Question
+
+
+@dataclass(frozen=True, slots=True)
+class Refuse:
+    """A structured answer that does not agree with `question`; `why` names the field."""
+
+    question: Question
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class ListOpen:
+    """An approver asks what is open."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ignore:
+    """Plain talk, or nothing that concerns us."""
+
+
+Verdict = Accept | Late | AskWhich | Hint | NotApprover | Refuse | ListOpen | Ignore
+
+
+def is_deaf(sender: UserId, scene: Scene) -> bool:
+    """Bots are never heard; nor is clear text where the room is encrypted, or may be."""
+    return scene.policy.is_bot(sender) or scene.room.encrypted is not False
+
+
+def weighed(sender: UserId, scene: Scene, question: Question, result: Selected | Refuse | Hint) -> Verdict:
+    """Who speaks, and whether it is still time, go before what was said."""
+    if not scene.may(sender, question):
+        return NotApprover(question)
+    if not question.is_open:
+        return Late(question)
+    return Accept(question, result) if isinstance(result, Selected) else result
+
+
+def came_after(event: Seen, question: Question) -> bool:
+    """Whether a question was in the room when `event` was sent.
+
+    Servers' clocks differ by a little. A code is not given out again within a day, so
+    within that little it never was another question's.
+    """
+    return question.shown_ts is not None and event.ts >= question.shown_ts - CLOCKS_DIFFER_MS
