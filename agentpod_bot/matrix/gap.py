@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 PAGE: Final = 100
 MOST_EVENTS: Final = 20_000
-"""How far a gap is followed at most; dates, which senders can choose, never end it before the newest processed event."""
+"""How far a gap is followed at most. Dates, which senders choose, never end it before the newest processed event."""
 MOST_PAGES: Final = 400
 """A homeserver may answer pages that are short or, once filtered, empty."""
 SLACK_MS: Final = 60_000
