@@ -17,7 +17,6 @@ from agentpod_bot.core.ids import (
     SessionId,
     UserId,
 )
-from agentpod_bot.core.scene import NamesNothing, Scene
 from agentpod_bot.core.labels import Withhold, offer
 from agentpod_bot.core.model import (
     Caller,
@@ -37,12 +36,13 @@ from agentpod_bot.core.model import (
 )
 from agentpod_bot.core.policy import Limits, Policy, Reactions, Route
 from agentpod_bot.core.room import RoomState, Said
+from agentpod_bot.core.scene import NamesNothing, Scene
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from agentpod_bot.core.scene import Named
     from agentpod_bot.core.room import Foreign, Names
+    from agentpod_bot.core.scene import Named
 
 POD = UserId("@pod:hs.example")
 OWNER = UserId("@owner:hs.example")

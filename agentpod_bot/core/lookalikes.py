@@ -98,7 +98,7 @@ def _of_token(token: str) -> Iterator[LookAlike]:
     _user, at, after = first.rpartition("@")
     if url or at or (_DOTS.search(first) and not first.startswith((".", "~"))):
         host = _PORT.sub("", after).rstrip(":") if url else after.partition(":")[0]
-        yield from _of_host(host, certain=url is not None)
+        yield from _of_host(host, certain=bool(url or at))
         if at and not url:
             path = f"{after.partition(':')[2]}{slash}{path}"
     elif slash:
@@ -127,7 +127,7 @@ def _of_host(host: str, *, certain: bool) -> Iterator[LookAlike]:
     labels = _DOTS.split(host)
     for label in labels:
         scripts = _scripts(label)
-        if _is_mixed(scripts):
+        if _is_mixed(scripts) and (certain or _plain(label) != label):
             yield LookAlike(Look.MIXED, host, scripts=scripts)
             return
     plain = ".".join(_plain(label) for label in labels)

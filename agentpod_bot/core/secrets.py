@@ -136,7 +136,12 @@ _FORMS = (
     _form(r"gh[pousr]_[A-Za-z0-9]{20,}+", "ghp_", "gho_", "ghu_", "ghs_", "ghr_"),
     _form(r"github_pat_[A-Za-z0-9_]{20,}+", "github_pat_"),
     _form(
-        r"gl(?:pat|dt|rt|cbt|ptt)-[A-Za-z0-9_-]{20,}+(?:\.[A-Za-z0-9_-]++)*+", "glpat-", "gldt-", "glrt-", "glcbt-", "glptt-"
+        r"gl(?:pat|dt|rt|cbt|ptt)-[A-Za-z0-9_-]{20,}+(?:\.[A-Za-z0-9_-]++)*+",
+        "glpat-",
+        "gldt-",
+        "glrt-",
+        "glcbt-",
+        "glptt-",
     ),
     _form(r"xox[a-z]-[A-Za-z0-9-]{10,}+", "xox"),
     _form(r"xapp-[0-9]-[A-Za-z0-9-]{10,}+", "xapp-"),

@@ -199,7 +199,11 @@ class Daemon:
             assert self._running.exit_code() is None, self._running.tail()
             return (await self.readiness())[0] == 200
 
-        await eventually(says_so, within_s=READY_S)
+        try:
+            await eventually(says_so, within_s=READY_S)
+        except TimeoutError as error:
+            assert self._running is not None
+            raise TimeoutError(f"not ready after {READY_S:g} s:\n{self._running.tail()}") from error
 
     async def readiness(self) -> tuple[int, Any]:
         """Status and body of `/readyz`; 0 where nobody answers."""

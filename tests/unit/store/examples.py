@@ -88,6 +88,7 @@ def question(number: int = 1, *, revision: int = 1, client: ClientName = LAPTOP,
         created_at_ms=created_at_ms,
         expires_at_ms=created_at_ms + 30 * MINUTE,
         raw=b'{"title": "\x00\xff"}',
+        masked=False,
     )
     return replace(made, **changes)
 
