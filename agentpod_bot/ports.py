@@ -27,7 +27,7 @@ if TYPE_CHECKING:
         TxnId,
         UserId,
     )
-    from agentpod_bot.core.model import Closing, NewQuestion, Progress, Question, Status
+    from agentpod_bot.core.model import Attachment, Closing, NewQuestion, Offered, Progress, Question, Status
     from agentpod_bot.core.room import RoomState
 
 T = TypeVar("T")
@@ -62,12 +62,14 @@ class Chance(Protocol):
 
 
 class Priority(IntEnum):
-    """Order inside a room's outbox: questions, then edits, then hints, then seeded reactions."""
+    """Order inside a room's outbox: questions and their files, then edits, then hints, then seeded reactions."""
 
-    QUESTION = 0
-    EDIT = 1
-    HINT = 2
-    SEED = 3
+    UPLOAD = 0
+    QUESTION = 1
+    FILE = 2
+    EDIT = 3
+    HINT = 4
+    SEED = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -240,6 +242,12 @@ class Tx(Protocol):
         """Keep the latest progress of a decided question."""
         ...
 
+    def attach(
+        self, row: Row, attachment: Attachment, *, uri: str | None = None, offered: tuple[Offered, ...] | None = None
+    ) -> None:
+        """Note where the file of a question is; with `offered`, what the question offers because of that."""
+        ...
+
     def due(self, now_ms: int) -> tuple[Question, ...]:
         """Open questions whose deadline is reached (`expires_at_ms <= now_ms`)."""
         ...
@@ -257,6 +265,10 @@ class Tx(Protocol):
         """Drop an effect that no try was made for; True where it was there and is gone."""
         ...
 
+    def unsent(self, row: Row, effect: str) -> Effect | None:
+        """An effect of a question that was not sent yet."""
+        ...
+
     def has_edit_to_render(self, row: Row) -> bool:
         """Whether an edit of the question is unsent and has no content yet: it will say what is true then."""
         ...
@@ -265,7 +277,8 @@ class Tx(Protocol):
         """The room's next effect to try, by priority and then age; its attempts are counted up.
 
         An effect whose `not_before_ms` is in the future is passed over, but nothing of
-        the same question goes before its own `question` effect.
+        the same question goes before its own `question` effect, and that one not before
+        its `upload`.
         """
         ...
 
@@ -417,6 +430,10 @@ class Homeserver(Protocol):
 
     async def send(self, room_id: RoomId, event_type: str, content: Mapping[str, Any], txn_id: TxnId) -> EventId:
         """Send one event; the same transaction id is the same event however often it is tried."""
+        ...
+
+    async def upload(self, filename: str, content_type: str, content: bytes) -> str:
+        """Upload a file; returns its content URI."""
         ...
 
     async def join(self, room_id: RoomId) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import os
 import random
 import secrets
 import sys
@@ -32,10 +33,10 @@ if TYPE_CHECKING:
     from benchmarks.report import Results
     from benchmarks.stage import Pair
 
-WARM_UP = 3
-LIMIT_S = 420.0
+LIMIT_S = 330.0
 """No round is begun after so long; what was measured until then is reported."""
 TELL_EVERY_S = 5.0
+INTERRUPTED = 130
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +46,8 @@ class Options:
     rounds: int
     pairs: int
     seed: int
+    warm_up: int = 3
+    """Rounds of each pair that do not count."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -55,6 +58,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except CannotStart as error:
         print(error, file=sys.stderr)
         return error.exit_code
+    except KeyboardInterrupt:
+        return INTERRUPTED
     text, kept = report(results, random.Random(options.seed))  # noqa: S311 - resamples, no secrets
     print(text)
     return 0 if kept else 1
@@ -83,7 +88,8 @@ def _positive(text: str) -> int:
 
 async def _run(options: Options) -> Results:
     clock = Clock()
-    clock.tell("starting a private Synapse")
+    load, cores = os.getloadavg()[0], os.cpu_count()
+    clock.tell(f"starting a private Synapse (load {load:.1f} on {cores} cores; what else runs here is measured too)")
     async with PrivateSynapse() as synapse:
         return await measure(synapse, options, clock)
 
@@ -94,7 +100,7 @@ async def measure(synapse: PrivateSynapse, options: Options, clock: Clock) -> Re
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="agentpod-bench-")))
         pairs = await _pairs(Stage(stack, synapse, folder), options.pairs, clock)
         for pair in pairs:
-            for _ in range(WARM_UP):
+            for _ in range(options.warm_up):
                 await pair.play()
         return await _play(pairs, options, clock)
 

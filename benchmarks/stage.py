@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-SETTLE_S = 0.05
+SETTLE_S = 0.1
 """Before each round, so that every sync waits at the homeserver when it begins."""
 ROUND_S = 30.0
 

@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 
 MESSAGE = "m.room.message"
 REACTION = "m.reaction"
+UPLOAD = "upload"
 QUESTION = "question"
+FILE = "file"
 OUTCOME = "outcome"
 AGAIN = "again"
 KEYCAPS = "keycaps"
@@ -161,6 +163,7 @@ def edit_again(tx: Tx, question: Question, after: After, means: Means) -> None:
 
 
 def _show_outcome(tx: Tx, question: Question, after: After, means: Means) -> None:
+    tx.drop_unsent(question.row, UPLOAD)
     if tx.drop_unsent(question.row, QUESTION):
         return  # no try was made: the room never heard of it
     tx.drop_unsent(question.row, KEYCAPS)

@@ -45,6 +45,7 @@ from agentpod_bot.core.scene import (
     NamesNothing,
     NamesOther,
     NamesQuestion,
+    NoFileYet,
     NotApprover,
     Refuse,
     Scene,
@@ -292,6 +293,8 @@ class Inbox:
                 back.hint(event, question)
             case NotApprover(question=question):
                 back.not_approver(event, question)
+            case NoFileYet(question=question):
+                back.no_file_yet(event, question)
             case Refuse(question=question, why=why):
                 back.refuse(event, question, why)
             case ListOpen():

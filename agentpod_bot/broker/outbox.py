@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from agentpod_bot.broker.change import KEYCAP, KEYCAPS, OUTCOME, QUESTION, REACTION, After, Means, change
+from agentpod_bot.broker.change import FILE, KEYCAP, KEYCAPS, OUTCOME, QUESTION, REACTION, UPLOAD, After, Means, change
+from agentpod_bot.broker.uploads import MOST_TRIES, Uploads
 from agentpod_bot.core.lifecycle import Posted, Undelivered
-from agentpod_bot.core.model import Status
+from agentpod_bot.core.model import Attachment, Status
 from agentpod_bot.errors import HomeserverUnavailable, RateLimited, Refused, StoreUnavailable, TokenRefused
 from agentpod_bot.ports import Effect, Priority
+from agentpod_bot.render.attachment import file_message
 from agentpod_bot.render.notices import keycaps
 from agentpod_bot.render.outcome import closed_message, outcome
 
@@ -72,6 +74,7 @@ class Outbox:
         self._commit = commit
         self._bell = bell
         self._meter = meter
+        self._uploads = Uploads(homeserver, means, commit)
         self._busy: set[RoomId] = set()
         self._paused: dict[RoomId, int] = {}
         self._never_taken: set[int] = set()
@@ -157,6 +160,14 @@ class Outbox:
         if name == QUESTION and question.asked.expires_at_ms <= self._means.clock.now_ms():
             tx.postpone(effect.effect_id, self._means.clock.now_ms() + FIRST_RETRY_MS)
             return None  # the deadline's own loop closes it first
+        if name == UPLOAD and not question.is_open:
+            tx.abandon(effect.effect_id, "closed before it was uploaded")
+            return None
+        if name == FILE and not question.is_open:
+            tx.abandon(effect.effect_id, "closed before it was shown")
+            return None
+        if name == UPLOAD:
+            return Ready(effect, question)
         if name == KEYCAPS:
             self._seed(tx, effect, question)
             return None
@@ -186,6 +197,8 @@ class Outbox:
         """Send one effect. True where the room may go on with the next."""
         effect = ready.effect
         content = effect.content
+        if effect.effect == UPLOAD and ready.question is not None:
+            return await self._upload(effect, ready.question)
         if content is None and ready.question is not None:
             await self._waiters.settled(ready.question.row, up_to_s=SETTLE_S)
             content = await self._store.run(lambda tx: _render(tx, effect))
@@ -224,6 +237,26 @@ class Outbox:
             and change(tx, question, Posted(event_id), after, self._means) is None
         ):
             tx.post(question.row, event_id)  # keeps the event id of one that was closed meanwhile
+        if effect.effect == FILE and question is not None:
+            tx.attach(question.row, Attachment.SHOWN)
+
+    async def _upload(self, effect: Effect, question: Question) -> bool:
+        try:
+            await self._uploads.upload(effect, question)
+        except RateLimited as error:
+            self._last_429_ms = self._means.clock.now_ms()
+            self._pause(effect.room_id, error.retry_after_ms)
+            await self._later(effect, error.retry_after_ms, UPLOAD, error.code)
+            return False
+        except (HomeserverUnavailable, TokenRefused) as error:
+            if effect.attempts >= MOST_TRIES:
+                await self._uploads.fail(effect, question, error)
+                return True
+            wait_ms = self._backoff_ms(effect.attempts)
+            self._pause(effect.room_id, wait_ms)
+            await self._later(effect, wait_ms, UPLOAD, error.code)
+            return False
+        return True
 
     async def _later(self, effect: Effect, wait_ms: int, kind: str, why: str) -> None:
         self._meter.send_failed(kind, why)
@@ -260,9 +293,15 @@ class Outbox:
 def _render(tx: Tx, effect: Effect) -> Mapping[str, Any] | None:
     """Give an edit its content, from the question as it is now; kept before the first try."""
     question = None if effect.row is None else tx.question(effect.row)
-    if question is None or question.event_id is None or question.closing is None:
+    if question is None or question.event_id is None:
         tx.abandon(effect.effect_id, "there is nothing to edit")
         return None
-    content = outcome(question)
+    if effect.effect == FILE:
+        content = file_message(question)
+    elif question.closing is not None:
+        content = outcome(question)
+    else:
+        tx.abandon(effect.effect_id, "an open question is not edited")
+        return None
     tx.fill(effect.effect_id, content)
     return content

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from agentpod_bot.broker.change import audit
+from agentpod_bot.core.model import WHOLE_TEXT_SHOWN
 from agentpod_bot.core.room import Said, Structured, Undecryptable
 from agentpod_bot.ports import AuditRow, Priority
 from agentpod_bot.render import notices
@@ -42,7 +43,9 @@ class SaidBack:
 
     def missed(self, event: Seen, question: Question) -> None:
         """The answer was plain, and the store did not take it: closed meanwhile, or not in the room yet."""
-        if question.is_open:
+        if question.is_open and question.asked.attachment not in WHOLE_TEXT_SHOWN:
+            self.no_file_yet(event, question)
+        elif question.is_open:
             self.which(event, (question,))
         else:
             self.late(event, question)
@@ -50,6 +53,10 @@ class SaidBack:
     def not_approver(self, event: Seen, question: Question) -> None:
         """Only approvers answer."""
         self._about(question, event, "not_approver", notices.not_approver(question, **_where(event)))
+
+    def no_file_yet(self, event: Seen, question: Question) -> None:
+        """The full text is not in the room."""
+        self._about(question, event, "no_file_yet", notices.no_file_yet(question, **_where(event)))
 
     def refuse(self, event: Seen, question: Question, why: str) -> None:
         """A structured answer does not agree with its question."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from agentpod_bot.broker.change import QUESTION, After, Means, audit, change
+from agentpod_bot.broker.change import QUESTION, UPLOAD, After, Means, audit, change
 from agentpod_bot.core.codes import fresh_code
 from agentpod_bot.core.digest import content_key, digest
 from agentpod_bot.core.ids import RequestId
 from agentpod_bot.core.lifecycle import Superseded
-from agentpod_bot.core.model import Key, NewQuestion, Submitted
+from agentpod_bot.core.model import Attachment, Key, NewQuestion, Submitted
 from agentpod_bot.core.policy import check_caps, check_reachable
 from agentpod_bot.core.text import folded
 from agentpod_bot.errors import Invalid, RequestClosed, RequestIdReused, Unavailable
@@ -98,10 +98,13 @@ def submit(
         expires_at_ms=expires_at_ms,
         raw=asked.raw,
         masked=route.mask_secrets,
+        attachment=Attachment.WANTED,
     )
     others = frozenset(tx.codes(route.room_id, since_ms=now_ms + 1))
     new, content = compose(bare, mentions=tuple(sorted(mentions)), other_codes=others)
     question = tx.insert(new)
+    if question.asked.attachment is Attachment.WANTED:
+        tx.enqueue(means.effect(route.room_id, UPLOAD, Priority.UPLOAD, None, row=question.row))
     tx.enqueue(means.effect(route.room_id, QUESTION, Priority.QUESTION, content, row=question.row))
     audit(tx, question, "asked", now_ms)
     after.rooms.add(route.room_id)

@@ -114,6 +114,11 @@ def guarded_scope(option: Option, options: Iterable[Option]) -> Scope | None:
             return None
 
 
+def approves(option: Option, options: Iterable[Option]) -> bool:
+    """Whether choosing an option counts as an approval in every guard; `options` are all of its request."""
+    return guarded_scope(option, options) is not None
+
+
 def offer(options: tuple[Option, ...], *, withhold: Withhold) -> tuple[Offered, ...]:
     """Return the options as the room shows them, numbered 1..n in the harness's order.
 

@@ -10,6 +10,7 @@ from enum import Enum, auto
 from typing import TYPE_CHECKING, assert_never
 
 from agentpod_bot.core.model import OPEN, Claim, Closing, Outcome, Question, Status
+from agentpod_bot.core.scene import approves_unread
 
 if TYPE_CHECKING:
     from agentpod_bot.core.answer import Selected
@@ -97,7 +98,7 @@ def step(question: Question, event: Event, now_ms: int) -> tuple[Question, tuple
         case Answered() as answer:
             if question.status is not Status.PENDING or now_ms >= question.asked.expires_at_ms:
                 return question, ()
-            if answer.selected.option not in question.asked.offered:
+            if answer.selected.option not in question.asked.offered or approves_unread(question, answer.selected):
                 return question, ()
             return _closed(
                 question,

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 MAX_FOUND = 100
 """No text has more warnings than this; nobody reads so many."""
+MAX_READ = 65_536
+"""Characters of names that are looked at closely, in one text."""
 
 
 class Look(Enum):
@@ -31,6 +33,8 @@ class Look(Enum):
     """`other` is what its `xn--` labels stand for, and what some programs show."""
     NO_PUNYCODE = "no punycode"
     """It has an `xn--` label that stands for nothing."""
+    UNREAD = "unread"
+    """Behind `name` there are more names than are looked at."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +58,7 @@ _SEPARATORS = re.compile(r"[/\\]")
 _PORT = re.compile(r":[0-9]*\Z")
 _ACE = "xn--"
 _LONGEST_LABEL = 63
-_LONGEST_NAME = 1_024
+_LONGEST_NAME = 100
 # Read as a separator of hosts or paths where ASCII letters or digits stand on both sides.
 _SIGNS = {"\u2044": "/", "\u2215": "/", "\u29f8": "/", "\u2571": "/", "\u2024": ".", "\u2236": ":", "\ua789": ":"}
 _SIGN = re.compile(f"(?<=[A-Za-z0-9])[{''.join(_SIGNS)}](?=[A-Za-z0-9])")
@@ -75,18 +79,26 @@ _SHORTEST_IN_PATH = 2
 
 
 def warnings(text: str) -> tuple[LookAlike, ...]:
-    """Return what is to be said of the hosts and paths in `text`, each once, in the order of the text."""
-    if text.isascii() and _ACE not in text.lower():
+    """Return what is to be said of the hosts and paths in `text`, each once, in the order of the text.
+
+    Where it has more of them than can be looked at, the last one says so.
+    """
+    has_ace = _ACE in text.lower()
+    if text.isascii() and not has_ace:
         return ()
     found: dict[LookAlike, None] = {}
+    left = MAX_READ
+    tokens: set[str] = set()
     for match in _TOKEN.finditer(text):
         token = match[0]
-        if token.isascii() and _ACE not in token.lower():
+        if (token.isascii() and not (has_ace and _ACE in token.lower())) or token in tokens:
             continue
-        found.update(dict.fromkeys(_of_token(token[:_LONGEST_NAME])))
-        if len(found) >= MAX_FOUND:
-            break
-    return tuple(found)[:MAX_FOUND]
+        left -= len(token)
+        if left < 0 or len(found) >= MAX_FOUND:
+            return (*tuple(found)[: MAX_FOUND - 1], LookAlike(Look.UNREAD, token[:_LONGEST_NAME]))
+        tokens.add(token)
+        found.update(dict.fromkeys(_of_token(token)))
+    return tuple(found)
 
 
 def _of_token(token: str) -> Iterator[LookAlike]:

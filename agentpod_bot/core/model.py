@@ -192,6 +192,25 @@ class Progress:
     status: str | None = None
 
 
+class Attachment(StrEnum):
+    """Where the file is that holds the full text of a question which shows only part of it."""
+
+    NONE = "none"
+    """Nothing was cut."""
+    WANTED = "wanted"
+    """It has to be uploaded before the question goes out."""
+    UPLOADED = "uploaded"
+    """The question may go out; the file's event is not in the room yet."""
+    SHOWN = "shown"
+    """The file's event is in the room."""
+    FAILED = "failed"
+    """It could not be uploaded: nothing that approves is offered."""
+
+
+WHOLE_TEXT_SHOWN = frozenset({Attachment.NONE, Attachment.SHOWN})
+"""Only so can somebody have read all of what they approve."""
+
+
 @dataclass(frozen=True, slots=True)
 class NewQuestion:
     """A question before it is stored: one revision, bound to its room, code and digest."""
@@ -217,6 +236,9 @@ class NewQuestion:
     expires_at_ms: int
     raw: bytes
     masked: bool = True
+    attachment: Attachment = Attachment.NONE
+    file_uri: str | None = None
+    """Content URI of the uploaded file."""
     """Whether secrets in its texts are hidden from the room."""
 
 

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from agentpod_bot.core.answer import Selected
+from agentpod_bot.core.labels import approves
+from agentpod_bot.core.model import WHOLE_TEXT_SHOWN
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -109,6 +111,13 @@ class NotApprover:
 
 
 @dataclass(frozen=True, slots=True)
+class NoFileYet:
+    """It would approve `question`, whose full text is not in the room."""
+
+    question: Question
+
+
+@dataclass(frozen=True, slots=True)
 class Refuse:
     """A structured answer that does not agree with `question`; `why` names the field."""
 
@@ -126,7 +135,7 @@ class Ignore:
     """Plain talk, or nothing that concerns us."""
 
 
-Verdict = Accept | Late | AskWhich | Hint | NotApprover | Refuse | ListOpen | Ignore
+Verdict = Accept | Late | AskWhich | Hint | NotApprover | NoFileYet | Refuse | ListOpen | Ignore
 
 
 def is_deaf(sender: UserId, scene: Scene) -> bool:
@@ -140,7 +149,15 @@ def weighed(sender: UserId, scene: Scene, question: Question, result: Selected |
         return NotApprover(question)
     if not question.is_open:
         return Late(question)
-    return Accept(question, result) if isinstance(result, Selected) else result
+    if not isinstance(result, Selected):
+        return result
+    return NoFileYet(question) if approves_unread(question, result) else Accept(question, result)
+
+
+def approves_unread(question: Question, selected: Selected) -> bool:
+    """Whether an answer approves what nobody can have read whole."""
+    asked = question.asked
+    return asked.attachment not in WHOLE_TEXT_SHOWN and approves(selected.option.option, asked.options)
 
 
 def came_after(event: Seen, question: Question) -> bool:

@@ -79,6 +79,16 @@ class MatrixClient:
             case other:
                 raise unexpected(other)
 
+    async def upload(self, filename: str, content_type: str, content: bytes) -> str:
+        """Upload a file to the homeserver's media; returns its `mxc://` URI."""
+        body = await self._read(
+            Api.upload("", filename), deadline_s=self._deadline_s, content=content, content_type=content_type
+        )
+        uri = body.get("content_uri")
+        if not isinstance(uri, str) or not uri.startswith("mxc://"):
+            raise unexpected(body)
+        return uri
+
     async def join(self, room_id: RoomId) -> None:
         """Accept an invitation; a room that the bot is in already changes nothing."""
         match await self._ask(self._nio.join, room_id):
@@ -177,7 +187,9 @@ class MatrixClient:
         finally:
             self._nio.access_token = self._token
 
-    async def _read(self, request: tuple[str, str], *, deadline_s: float) -> dict[str, Any]:
+    async def _read(
+        self, request: tuple[str, str], *, deadline_s: float, content: bytes | None = None, content_type: str = ""
+    ) -> dict[str, Any]:
         """Make a request of nio's over nio's connection, but read the JSON ourselves.
 
         `AsyncClient.sync` and `room_messages` would check each event against JSON schemas
@@ -189,9 +201,12 @@ class MatrixClient:
         self._must_be_open()
         method, path = request
         path = path.replace("?access_token=&", "?", 1)  # the token goes in the header only
+        headers = {"Authorization": f"Bearer {self._token}"}
+        if content is not None:
+            headers["Content-Type"] = content_type
         async with deadline(deadline_s):
             transport = await self._nio.send(
-                method, path, headers={"Authorization": f"Bearer {self._token}"}, timeout=deadline_s
+                method, path, content, headers=headers, timeout=deadline_s
             )
             async with transport:
                 raw = await transport.read()

@@ -58,6 +58,11 @@ def not_approver(question: Question, *, reply_to: EventId, thread: EventId | Non
     return notice(sentences.not_an_approver(present_title(question)), reply_to=reply_to, thread=thread)
 
 
+def no_file_yet(question: Question, *, reply_to: EventId, thread: EventId | None = None) -> dict[str, Any]:
+    """Say that nothing can be approved before its full text is in the room."""
+    return notice(sentences.no_file_yet(present_title(question)), reply_to=reply_to, thread=thread)
+
+
 def late(question: Question, *, reply_to: EventId, thread: EventId | None = None) -> dict[str, Any]:
     """Say what had happened to the question when an answer came; `ValueError` for an open one."""
     if question.closing is None:

@@ -13,7 +13,6 @@ from agentpod_bot.core.labels import Withhold, offer
 from agentpod_bot.core.lookalikes import warnings
 from agentpod_bot.core.model import FieldPreview, TextPreview
 from agentpod_bot.core.secrets import mask
-from agentpod_bot.render.preview import LONGEST_SHOWN
 
 if TYPE_CHECKING:
     from agentpod_bot.core.lookalikes import LookAlike
@@ -126,8 +125,5 @@ def session_claim(asked: NewQuestion) -> str:
 def _look_alikes(shown: NewQuestion) -> tuple[LookAlike, ...]:
     texts = [shown.title]
     for part in shown.preview:
-        text = part.value if isinstance(part, FieldPreview) else part.text
-        # Of a longer text only the ends are shown.
-        ends = (text,) if len(text) <= 2 * LONGEST_SHOWN else (text[:LONGEST_SHOWN], text[-LONGEST_SHOWN:])
-        texts += (part.label, *ends)
-    return tuple(dict.fromkeys(found for text in texts for found in warnings(text)))
+        texts += (part.label, part.value if isinstance(part, FieldPreview) else part.text)
+    return warnings("\n".join(texts))

@@ -23,8 +23,8 @@ MAX_LABEL = 60
 MAX_PARTS = 14
 """Parts kept of a preview that must be cut: each needs four lines."""
 _FEWEST_LINES = 4
-LONGEST_SHOWN = 8_192
-"""Longer ones are not made visible as a whole: they are cut anyhow, and this runs while others wait."""
+# Longer ones are not made visible as a whole: they are cut anyhow, and this runs while others wait.
+_LONGEST = 8_192
 _WHOLE = 65_536
 _NO_LIMIT = 1 << 30
 # Labels of other shapes are quoted, so that none can look like a line of the question itself.
@@ -186,7 +186,7 @@ def _visible(preview: Preview) -> Callable[[str], str]:
 def _whole(preview: Preview) -> Part | None:
     """Return all of a part; None where it is so long that it has to be cut anyhow."""
     content = _content(preview)
-    if len(content) > LONGEST_SHOWN:
+    if len(content) > _LONGEST:
         return None
     head = _visible(preview)(content)
     return Part(_label(preview.label), head, tail=None, hidden=0, is_text=isinstance(preview, TextPreview))
@@ -199,7 +199,7 @@ def _cut_part(preview: Preview, characters: int, lines: int) -> Part:
     Of `lines` one is the label's and one that of the count.
     """
     label, text, visible = _label(preview.label), _content(preview), _visible(preview)
-    half = max(min(characters, LONGEST_SHOWN) - len(label), 0) // 2
+    half = max(min(characters, _LONGEST) - len(label), 0) // 2
     rows = max(lines - 2, 2)
     head = _end(text, visible, half, (rows + 1) // 2, at_start=True)
     tail = _end(text[head:], visible, half, rows // 2, at_start=False)

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from agentpod_bot.core.digest import SUBJECT_SCHEMA
 from agentpod_bot.core.envelope import CARD_KEY, CARD_OPTIONS, QUESTION_TYPE, SCHEMA_VERSION, Envelope
 from agentpod_bot.core.labels import Withhold, guarded_scope, kind_of
-from agentpod_bot.core.model import Meaning, Scope
+from agentpod_bot.core.model import Attachment, Meaning, Scope
 from agentpod_bot.core.text import fold, folded, visible_line
 from agentpod_bot.errors import Invalid, TooLarge
 from agentpod_bot.render import sentences
@@ -51,7 +51,8 @@ def compose(
     `other_codes` are those of the room's other open questions. Raises `TooLarge` where it
     does not fit or nothing is left to offer, `Invalid` where no question can be so. Where
     `asked.masked`, the content has masks in place of secrets; the question that is
-    returned has all that was asked.
+    returned has all that was asked. Its `attachment` is `NONE` where all is shown; else
+    that of `asked`, or `FAILED` where that promises no file: then nothing approving is offered.
     """
     seen = present(asked)
     measured = Measured(seen.asked.preview)
@@ -63,11 +64,16 @@ def compose(
         shown_now = replace(seen.asked, offered=offered)
         content = _envelope(shown_now, mentions, preview, is_complete=asked.preview_complete)
         is_cut = card_size(content) > MAX_CARD_BYTES
+    attachment = Attachment.NONE
     if is_cut:
-        offered = offered_in(asked, seen, withhold=Withhold.APPROVING)
+        # Without a file that somebody will bring, nobody can read what they would approve.
+        attachment = Attachment.FAILED if asked.attachment is Attachment.NONE else asked.attachment
+        unread = attachment is Attachment.FAILED
+        offered = offered_in(asked, seen, withhold=Withhold.APPROVING if unread else Withhold.ALWAYS)
         content = _cut_envelope(replace(seen.asked, offered=offered), mentions, measured)
     seen = replace(seen, asked=replace(seen.asked, offered=offered))
-    content = _prose(seen, preview, is_cut=is_cut, other_codes=other_codes).message() | content
+    asked = replace(asked, offered=offered, attachment=attachment)
+    content = _prose(seen, preview, attachment=attachment, other_codes=other_codes).message() | content
     if event_size(content) > MAX_EVENT_BYTES:
         raise TooLarge("preview", "the question does not fit into a room's event")
     try:
@@ -75,7 +81,7 @@ def compose(
     except ValidationError as refused:
         fault = refused.errors()[0]
         raise Invalid(fault["loc"], fault["msg"]) from refused
-    return replace(asked, offered=offered), content
+    return asked, content
 
 
 def is_title_cut(asked: NewQuestion) -> bool:
@@ -99,12 +105,19 @@ def block(seen: Presented, preview: Shown, head: str) -> Prose:
     return stacked([Prose.of([head, claims]), prose(preview), Prose.of(notes)], gap="\n")
 
 
-def _prose(seen: Presented, preview: Shown, *, is_cut: bool, other_codes: frozenset[Code]) -> Prose:
+def _prose(seen: Presented, preview: Shown, *, attachment: Attachment, other_codes: frozenset[Code]) -> Prose:
     question = seen.asked
     notes: list[str] = []
-    if is_cut:
-        notes.append(sentences.NOTHING_TO_APPROVE)
-    elif any(guarded_scope(option, question.options) is Scope.ALWAYS for option in _withheld(question)):
+    match attachment:
+        case Attachment.NONE:
+            pass
+        case Attachment.FAILED:
+            notes.append(sentences.NOTHING_TO_APPROVE)
+        case _:
+            notes.append(sentences.FULL_TEXT_FOLLOWS)
+    if attachment is not Attachment.FAILED and any(
+        guarded_scope(option, question.options) is Scope.ALWAYS for option in _withheld(question)
+    ):
         notes.append(sentences.NO_ALWAYS)
     notes.extend(map(sentences.foreign_code, sorted(_codes_held(question, preview, other_codes))))
     return stacked(

@@ -40,7 +40,8 @@ NO_PREVIEW = "Note: the agent did not say what it will do."
 NOT_COMPLETE = "Note: the agent says that this is not all of what it will do."
 NO_ALWAYS = "So options that reach further than this once are not offered."
 NOT_ALL_SHOWN = "Note: not all of what the agent will do could be shown here."
-NOTHING_TO_APPROVE = "The full text could not be shown, so nothing can be approved from this room."
+FULL_TEXT_FOLLOWS = "The full text follows as a file in this thread. Nothing can be approved before it is there."
+NOTHING_TO_APPROVE = "The full text could not be uploaded, so nothing can be approved from this room."
 NOTHING_APPROVED = "Nothing has been approved."
 STOPPED_WAITING = "the agent had stopped waiting"
 
@@ -133,10 +134,11 @@ def secrets_hidden(hidden: Sequence[Hidden]) -> str:
 
 def look_alikes(found: Sequence[LookAlike]) -> list[str]:
     """Say of hosts and paths that they may not be what they look like."""
-    lines = [f"Note: {_look_alike(each)}." for each in found[:MAX_LOOK_ALIKES]]
-    if len(found) > MAX_LOOK_ALIKES:
-        lines.append(f"Note: {and_more(len(found) - MAX_LOOK_ALIKES)} like these.")
-    return lines
+    named = [each for each in found if each.look is not Look.UNREAD]
+    lines = [f"Note: {_look_alike(each)}." for each in named[:MAX_LOOK_ALIKES]]
+    if len(named) > MAX_LOOK_ALIKES:
+        lines.append(f"Note: {and_more(len(named) - MAX_LOOK_ALIKES)} like these.")
+    return lines + [f"Note: {_look_alike(each)}." for each in found if each.look is Look.UNREAD]
 
 
 def _look_alike(found: LookAlike) -> str:
@@ -149,6 +151,8 @@ def _look_alike(found: LookAlike) -> str:
             return f"{quoted(found.name)} stands for {quoted(found.other)}"
         case Look.NO_PUNYCODE:
             return f"{quoted(found.name)} has a part that stands for nothing"
+        case Look.UNREAD:
+            return f"from {quoted(found.name)} on, hosts and paths were not checked: there are too many"
         case _:
             assert_never(found.look)
 
@@ -209,6 +213,16 @@ def named(asked: NewQuestion) -> str:
 def no_match(asked: NewQuestion) -> str:
     """Say that an answer is none of the options."""
     return f"That is none of the options of {named(asked)}. {NOTHING_APPROVED} The options are:"
+
+
+def full_text_of(asked: NewQuestion) -> str:
+    """Say what a file is."""
+    return f"Full text of {asked.code}"
+
+
+def no_file_yet(asked: NewQuestion) -> str:
+    """Say that the file which one would have to read is not there yet."""
+    return f"The full text of {named(asked)} is not in the room yet. {NOTHING_APPROVED} Answer again once it is there."
 
 
 def which_one() -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import bindparam, delete, exists, func, or_, select, update
+from sqlalchemy import bindparam, case, delete, exists, func, or_, select, update
 from sqlalchemy.dialects.sqlite import insert
 
 from agentpod_bot.core.ids import Row
@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from agentpod_bot.ports import Effect, NewEffect
 
 QUESTION_EFFECT = "question"
-"""Name of the effect that posts a question: nothing else of that question goes before it."""
+"""Name of the effect that posts a question: nothing else of that question goes before it but its upload."""
+UPLOAD_EFFECT = "upload"
+"""Name of the effect that uploads a question's file: the question waits for it."""
 
 _LAST_CHARACTER = "\U0010ffff"
 
@@ -37,17 +39,18 @@ _DROP = delete(outbox).where(
     _o.question_row == bindparam("row"), _o.effect == bindparam("name"), is_unsent, _o.attempts == 0
 )
 
+_UNSENT = select(*EFFECT_COLUMNS).where(_o.question_row == bindparam("row"), _o.effect == bindparam("name"), is_unsent)
 _TO_RENDER = select(_o.effect_id).where(
     _o.question_row == bindparam("row"), _o.priority == Priority.EDIT.value, is_unsent, _o.content.is_(None)
 )
-_unsent_question = outbox.alias("unsent_question")
+_before = outbox.alias("before")
 _NOT_HELD = or_(
     _o.question_row.is_(None),
-    _o.effect == QUESTION_EFFECT,
+    _o.effect == UPLOAD_EFFECT,
     ~exists().where(
-        _unsent_question.c.question_row == _o.question_row,
-        _unsent_question.c.effect == QUESTION_EFFECT,
-        _unsent_question.c.state == EffectState.UNSENT.value,
+        _before.c.question_row == _o.question_row,
+        _before.c.effect == case((_o.effect == QUESTION_EFFECT, UPLOAD_EFFECT), else_=QUESTION_EFFECT),
+        _before.c.state == EffectState.UNSENT.value,
     ),
 )
 _NEXT = (
@@ -113,6 +116,11 @@ class Outbox(Transaction):
     def drop_unsent(self, row: Row, effect: str) -> bool:
         """Drop an effect that no try was made for; True where it was there and is gone."""
         return self._change(_DROP, {"row": row, "name": effect}) == 1
+
+    def unsent(self, row: Row, effect: str) -> Effect | None:
+        """An effect of a question that was not sent yet."""
+        record = self._first(_UNSENT, {"row": row, "name": effect})
+        return None if record is None else effect_of(record)
 
     def has_edit_to_render(self, row: Row) -> bool:
         """Whether an edit of the question is unsent and has no content yet."""

@@ -16,6 +16,7 @@ from agentpod_bot.store.records import (
     value_of_progress,
     values_of_closing,
     values_of_question,
+    written_offers,
 )
 from agentpod_bot.store.tables import decisions, foreign_questions, questions
 from agentpod_bot.store.transaction import Transaction
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Executable
 
     from agentpod_bot.core.ids import ClientName, Code, EventId, RequestId, RoomId, RouteName, SessionId
-    from agentpod_bot.core.model import Closing, NewQuestion, Progress
+    from agentpod_bot.core.model import Attachment, Closing, NewQuestion, Offered, Progress
 
 _q = questions.c
 _THIS = _q.row == bindparam("this")
@@ -125,6 +126,12 @@ _DECISION = insert(decisions)
 _DELIVER = (
     update(questions).where(_THIS, _CLOSED, _q.delivered_at_ms.is_(None)).values(delivered_at_ms=bindparam("at_ms"))
 )
+_ATTACH = (
+    update(questions)
+    .where(_THIS)
+    .values(attachment=bindparam("to_attachment"), file_uri=func.coalesce(bindparam("to_uri"), _q.file_uri))
+)
+_ATTACH_AND_OFFER = _ATTACH.values(offered=bindparam("to_offered"))
 _GIVE_UP = update(questions).where(_THIS).values(gave_up=True)
 _PROGRESS = update(questions).where(_THIS, _q.status == Status.DECIDED.value).values(progress=bindparam("latest"))
 _COUNT_OPEN: Mapping[tuple[str, ...], Executable] = {
@@ -266,6 +273,16 @@ class Questions(Transaction):
     def progress(self, row: Row, progress: Progress) -> None:
         """Keep the latest progress of a decided question."""
         self._change(_PROGRESS, {"this": row, "latest": value_of_progress(progress)})
+
+    def attach(
+        self, row: Row, attachment: Attachment, *, uri: str | None = None, offered: tuple[Offered, ...] | None = None
+    ) -> None:
+        """Note where the file of a question is, and what the question offers because of that."""
+        values: dict[str, Any] = {"this": row, "to_attachment": attachment.value, "to_uri": uri}
+        if offered is None:
+            self._change(_ATTACH, values)
+        else:
+            self._change(_ATTACH_AND_OFFER, values | {"to_offered": written_offers(offered)})
 
     def due(self, now_ms: int) -> tuple[Question, ...]:
         """Open questions whose deadline is reached, the earliest deadline first."""

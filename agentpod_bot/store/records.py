@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import Text, cast
 
 from agentpod_bot.core.model import (
+    Attachment,
     Claim,
     Closing,
     FieldPreview,
@@ -68,6 +69,8 @@ QUESTION_COLUMNS = (
     questions.c.progress,
     questions.c.raw,
     questions.c.masked,
+    questions.c.attachment,
+    questions.c.file_uri,
     decisions.c.outcome,
     decisions.c.at_ms,
     decisions.c.option,
@@ -138,12 +141,19 @@ def values_of_question(question: NewQuestion) -> dict[str, Any]:
         "tool_kind": question.tool_kind,
         "agent": question.agent,
         "options": [_written_option(option) for option in question.options],
-        "offered": [_written_offered(offered) for offered in question.offered],
+        "offered": written_offers(question.offered),
         "preview": [_written_preview(preview) for preview in question.preview],
         "preview_complete": question.preview_complete,
         "raw": question.raw,
         "masked": question.masked,
+        "attachment": question.attachment.value,
+        "file_uri": question.file_uri,
     }
+
+
+def written_offers(offered: tuple[Offered, ...]) -> list[Any]:
+    """What a question offers, as its column holds it."""
+    return [_written_offered(each) for each in offered]
 
 
 def question_of(record: Record[*tuple[Any, ...]]) -> Question:
@@ -179,6 +189,8 @@ def question_of(record: Record[*tuple[Any, ...]]) -> Question:
         progress,
         raw,
         masked,
+        attachment,
+        file_uri,
         outcome,
         *ending,
     ) = record
@@ -203,6 +215,8 @@ def question_of(record: Record[*tuple[Any, ...]]) -> Question:
         expires_at_ms=expires_at_ms,
         raw=raw,
         masked=masked,
+        attachment=Attachment(attachment),
+        file_uri=file_uri,
     )
     return Question(
         row=row,

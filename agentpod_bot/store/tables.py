@@ -29,7 +29,7 @@ from sqlalchemy import (
     text,
 )
 
-from agentpod_bot.core.model import Outcome, Status, Via
+from agentpod_bot.core.model import Attachment, Outcome, Status, Via
 from agentpod_bot.ports import Priority
 
 metadata = MetaData(
@@ -99,9 +99,12 @@ questions = Table(
     Column("progress", DOCUMENT),
     Column("raw", LargeBinary, nullable=False),
     Column("masked", Boolean, nullable=False),
+    Column("attachment", Text, nullable=False),
+    Column("file_uri", Text),
     UniqueConstraint("client", "request_id", "revision"),
     CheckConstraint("revision >= 1", name="revision"),
     CheckConstraint(one_of("status", Status), name="status"),
+    CheckConstraint(one_of("attachment", Attachment), name="attachment"),
     CheckConstraint("(status IN ('queued', 'pending')) = (closed_at_ms IS NULL)", name="closed"),
     Index("ix_questions_client_row", "client", "row"),
     Index("ix_questions_client_session_id_request_seq", "client", "session_id", "request_seq"),

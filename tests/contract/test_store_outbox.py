@@ -93,16 +93,34 @@ def test_a_second_use_of_a_transaction_id_or_a_question_that_is_none_is_an_error
         tx.enqueue(effect("b", row=row, txn="same" if row is None else "new"))
 
 
-def test_the_room_says_questions_first_then_edits_hints_and_seeds_each_the_oldest_first(tx: Tx) -> None:
-    wanted = ["q1", "q2", "e1", "e2", "h1", "h2", "s1", "s2"]
-    priorities = dict(zip("qehs", Priority, strict=True))
-    for name in ["s1", "h1", "e1", "q1", "e2", "q2", "s2", "h2"]:
+def test_uploads_go_first_then_questions_files_edits_hints_and_seeds_each_the_oldest_first(tx: Tx) -> None:
+    wanted = ["u1", "u2", "q1", "q2", "f1", "f2", "e1", "e2", "h1", "h2", "s1", "s2"]
+    priorities = dict(zip("uqfehs", Priority, strict=True))
+    for name in ["s1", "h1", "u1", "e1", "f2", "q1", "e2", "q2", "s2", "f1", "h2", "u2"]:
         tx.enqueue(effect(name, priority=priorities[name[0]]))
     said = []
     while begun := tx.begin(ROOM, NOW):
         said.append(begun.effect)
         tx.sent(begun.effect_id, EventId(f"${begun.effect}"), NOW)
     assert said == wanted
+
+
+def test_a_question_waits_for_its_upload_and_everything_else_for_the_question(tx: Tx) -> None:
+    row = tx.insert(question(1)).row
+    for name, priority in (("outcome", Priority.EDIT), ("question", Priority.QUESTION), ("upload", Priority.UPLOAD)):
+        tx.enqueue(effect(name, row=row, priority=priority))
+    upload = begin(tx)
+    assert upload.effect == "upload"
+    tx.postpone(upload.effect_id, NOW + 5)
+    assert tx.begin(ROOM, NOW) is None
+    assert tx.rooms_due() == {ROOM: NOW + 5}
+    tx.abandon(upload.effect_id, "uploaded")
+    posted = begin(tx)
+    assert posted.effect == "question"
+    assert tx.unsent(row, "question") == posted
+    tx.sent(posted.effect_id, EventId("$posted"), NOW)
+    assert tx.unsent(row, "question") is None
+    assert begin(tx).effect == "outcome"
 
 
 def test_tries_are_counted_and_the_same_effect_is_tried_until_it_is_sent(tx: Tx) -> None:

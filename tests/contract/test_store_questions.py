@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from agentpod_bot.core.ids import ClientName, Code, EventId, RequestId, RouteName, Row, SessionId
-from agentpod_bot.core.model import OPEN, Claim, Outcome, Progress, Status
+from agentpod_bot.core.model import OPEN, Attachment, Claim, Outcome, Progress, Status
 from tests.unit.store.examples import (
     LAPTOP,
     MINUTE,
@@ -341,6 +341,21 @@ def test_open_questions_whose_deadline_is_reached_are_due(tx: Tx) -> None:
     assert tx.due(NOW) == (queued, pending)
     assert tx.due(NOW + 1) == (queued, pending, later)
     assert tx.next_deadline() == NOW - 5
+
+
+def test_where_the_file_of_a_question_is_is_kept_and_what_it_offers_because_of_that(tx: Tx) -> None:
+    stored = insert_pending(tx, 1, attachment=Attachment.WANTED)
+    assert read(tx, stored).asked.attachment is Attachment.WANTED
+    tx.attach(stored.row, Attachment.UPLOADED, uri="mxc://hs.example/file")
+    tx.attach(stored.row, Attachment.SHOWN)
+    now = read(tx, stored).asked
+    assert (now.attachment, now.file_uri, now.offered) == (
+        Attachment.SHOWN,
+        "mxc://hs.example/file",
+        stored.asked.offered,
+    )
+    tx.attach(stored.row, Attachment.FAILED, offered=stored.asked.offered[:1])
+    assert read(tx, stored).asked.offered == stored.asked.offered[:1]
 
 
 def test_open_questions_are_counted_by_what_they_are_selected_by(tx: Tx) -> None:

@@ -83,6 +83,8 @@ class FakeHomeserver(Faults):
         self._changed = asyncio.Event()
         self._closing = False
         self.calls: list[Call] = []
+        self.files: dict[str, tuple[str, str, bytes]] = {}
+        """Uploaded files by content URI: name, content type, bytes."""
         self.url = ""
 
     async def __aenter__(self) -> Self:
@@ -100,6 +102,7 @@ class FakeHomeserver(Faults):
                 web.get(f"{CLIENT}/rooms/{{room}}/state/{{type}}", self._state),
                 web.get(f"{CLIENT}/rooms/{{room}}/state/{{type}}/{{key:.*}}", self._state),
                 web.put(f"{CLIENT}/rooms/{{room}}/send/{{type}}/{{txn}}", self._send),
+                web.post("/_matrix/media/v3/upload", self._upload),
                 web.put(f"{CLIENT}/rooms/{{room}}/redact/{{target}}/{{txn}}", self._redact),
             ]
         )
@@ -268,7 +271,7 @@ class FakeHomeserver(Faults):
     async def _middleware(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         raw = await request.read()
         token = request.headers.get("Authorization", "").removeprefix("Bearer ") or None
-        body = json.loads(raw) if raw else None
+        body = json.loads(raw) if raw and not request.path.startswith("/_matrix/media/") else None
         self.calls.append(Call(request.method, request.path, dict(request.query), body, token))
         self._notify()
         response = await self.through_faults(request, self._answered(handler))
@@ -394,6 +397,12 @@ class FakeHomeserver(Faults):
             event = self._rooms.make(request.match_info["type"], user_id, content, ts=None)
             self._txns[key] = self._append(room.room_id, event, device=device, txn_id=txn_id)
         return web.json_response({"event_id": self._txns[key]})
+
+    async def _upload(self, request: web.Request) -> web.Response:
+        self._who(request)
+        uri = f"mxc://{SERVER}/file{next(self._numbers)}"
+        self.files[uri] = (request.query.get("filename", ""), request.content_type, await request.read())
+        return web.json_response({"content_uri": uri})
 
     async def _redact(self, request: web.Request) -> web.Response:
         room, user_id, device = self._joined(request)

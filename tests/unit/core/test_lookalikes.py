@@ -76,12 +76,16 @@ def test_names_in_a_script_of_their_own_are_nothing_to_warn_of(text: str) -> Non
 
 def test_each_is_said_once_and_there_is_an_end() -> None:
     assert len(warnings("\u0430pple.com \u0430pple.com")) == 1
-    assert len(warnings(" ".join(f"\u0430pple{number}.com" for number in range(500)))) == MAX_FOUND
+    for many in (" ".join(f"\u0430pple{number}.com" for number in range(500)), "\u0444" * 70_000 + ".\u0430b"):
+        found = warnings(many)
+        assert len(found) <= MAX_FOUND
+        assert found[-1].look is Look.UNREAD
 
 
 @given(st.text(st.characters() | st.sampled_from("./:@\\-xn--\u0430e\u03bf\uff41\u2215 "), max_size=60))
 def test_every_text_is_read_and_every_name_stands_in_it_or_is_decoded_from_it(text: str) -> None:
     found = warnings(text)
+    assert len(found) <= MAX_FOUND
     decoded = {each.other for each in found if each.look is Look.PUNYCODE}
     assert all(each.name in text or each.name in decoded for each in found)
 

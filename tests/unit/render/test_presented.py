@@ -12,7 +12,8 @@ from agentpod_bot.core.answer import NoMatch, Selected, match_text
 from agentpod_bot.core.ids import EventId, OptionId, UserId
 from agentpod_bot.core.lookalikes import Look, LookAlike
 from agentpod_bot.core.model import FieldPreview, Meaning, Option, Outcome, Progress, Scope, TextPreview
-from agentpod_bot.core.secrets import Hidden, Kind
+from agentpod_bot.core.secret_kinds import Kind
+from agentpod_bot.core.secrets import Hidden
 from agentpod_bot.errors import Invalid, TooLarge
 from agentpod_bot.render import notices, sentences
 from agentpod_bot.render.outcome import closed_message, outcome
@@ -187,6 +188,8 @@ def test_a_handful_of_look_alikes_is_shown_and_the_others_are_counted() -> None:
     lines = sentences.look_alikes(found)
     assert lines[0] == 'Note: "xn--0" has a part that stands for nothing.'
     assert lines[5:] == ["Note: and 3 more like these."]
+    unread = 'Note: from "x" on, hosts and paths were not checked: there are too many.'
+    assert sentences.look_alikes([*found, LookAlike(Look.UNREAD, "x")])[5:] == [lines[5], unread]
 
 
 def test_a_look_alike_cannot_break_its_line_or_its_quotation() -> None:
@@ -197,8 +200,8 @@ def test_a_look_alike_cannot_break_its_line_or_its_quotation() -> None:
     assert len(line) < 200
 
 
-def test_look_alikes_at_both_ends_of_a_long_text_are_found() -> None:
-    text = f"\u0430pple.com {'x ' * 20_000} \u0430bc.com"
+def test_look_alikes_anywhere_in_a_long_text_are_found() -> None:
+    text = f"{'x ' * 20_000} \u0430pple.com {'x ' * 20_000} \u0430bc.com"
     assert [each.name for each in present(replace(ASKED, preview=(TextPreview("Command", text),))).look_alikes] == [
         "\u0430pple.com",
         "\u0430bc.com",

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from agentpod_bot.core.envelope import Envelope
 from agentpod_bot.core.ids import Code, OptionId, SessionId, UserId
-from agentpod_bot.core.model import FieldPreview, Meaning, NewQuestion, Option, Scope, TextPreview
+from agentpod_bot.core.model import Attachment, FieldPreview, Meaning, NewQuestion, Option, Scope, TextPreview
 from agentpod_bot.errors import Invalid, TooLarge
 from agentpod_bot.render.content import MAX_CARD_BYTES, MAX_EVENT_BYTES, card_size, event_size, size
 from agentpod_bot.render.question import compose
@@ -189,6 +189,25 @@ def test_what_the_bot_cuts_can_not_be_approved_from_the_room() -> None:
     assert content["subject"]["preview_complete"] is False
     for said in ("    echo ok;aaa", "; rm -rf ~/work\n", "characters hidden", "nothing can be approved from this room"):
         assert said in content["body"]
+
+
+@pytest.mark.parametrize("options", [FOUR, (ALLOW, Option(OptionId("c"), "C", Meaning.CHOOSE, None))])
+def test_a_file_with_the_full_text_leaves_what_reaches_no_further_than_this_once(options: tuple[Option, ...]) -> None:
+    wanted = replace(LONG, options=options, attachment=Attachment.WANTED)
+    question, content = compose(wanted, mentions=(), other_codes=frozenset())
+    assert question.attachment is Attachment.WANTED
+    assert content["subject"]["preview_complete"] is False
+    assert "allow_once" in {option["id"] for option in content["options"]}
+    for option in content["options"]:
+        assert (option["meaning"], option.get("scope")) != ("approve", "always")
+        assert option["meaning"] != "choose"
+    assert "follows as a file" in content["body"]
+
+
+def test_where_all_is_shown_no_file_is_wanted() -> None:
+    question, content = compose(replace(ASKED, attachment=Attachment.WANTED), mentions=(), other_codes=frozenset())
+    assert question.attachment is Attachment.NONE
+    assert "file" not in content["body"]
 
 
 @pytest.mark.parametrize(

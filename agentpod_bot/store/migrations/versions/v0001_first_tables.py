@@ -83,11 +83,16 @@ def upgrade() -> None:
         sa.Column("progress", sa.JSON()),
         sa.Column("raw", sa.LargeBinary(), nullable=False),
         sa.Column("masked", sa.Boolean(), nullable=False),
+        sa.Column("attachment", sa.Text(), nullable=False),
+        sa.Column("file_uri", sa.Text()),
         sa.CheckConstraint("(status IN ('queued', 'pending')) = (closed_at_ms IS NULL)", name="ck_questions_closed"),
         sa.CheckConstraint(
             "status IN ('queued', 'pending', 'decided', 'expired', 'cancelled', 'superseded', "
             "'answered_elsewhere', 'undeliverable')",
             name="ck_questions_status",
+        ),
+        sa.CheckConstraint(
+            "attachment IN ('none', 'wanted', 'uploaded', 'shown', 'failed')", name="ck_questions_attachment"
         ),
         sa.CheckConstraint("revision >= 1", name="ck_questions_revision"),
         sa.PrimaryKeyConstraint("row", name="pk_questions"),
@@ -181,7 +186,7 @@ def upgrade() -> None:
         sa.CheckConstraint("(state = 'sent') = (event_id IS NOT NULL)", name="ck_outbox_event_id"),
         sa.CheckConstraint("(state = 'sent') = (sent_at_ms IS NOT NULL)", name="ck_outbox_sent_at_ms"),
         sa.CheckConstraint("state IN ('unsent', 'sent', 'abandoned')", name="ck_outbox_state"),
-        sa.CheckConstraint("priority IN (0, 1, 2, 3)", name="ck_outbox_priority"),
+        sa.CheckConstraint("priority IN (0, 1, 2, 3, 4, 5)", name="ck_outbox_priority"),
         sa.ForeignKeyConstraint(["question_row"], ["questions.row"], name="fk_outbox_question_row", ondelete="CASCADE"),
         sa.PrimaryKeyConstraint("effect_id", name="pk_outbox"),
         sa.UniqueConstraint("txn_id", name="uq_outbox_txn_id"),

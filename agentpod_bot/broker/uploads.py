@@ -1,0 +1,78 @@
+"""The file with a question's full text: uploaded before the question goes out, shown right after it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import structlog
+
+from agentpod_bot.broker.change import FILE, MESSAGE, QUESTION, After, Means, change
+from agentpod_bot.core.lifecycle import Undelivered
+from agentpod_bot.core.model import Attachment
+from agentpod_bot.errors import Invalid, Refused, TooLarge
+from agentpod_bot.ports import Priority
+from agentpod_bot.render.attachment import CONTENT_TYPE, filename, full_text
+from agentpod_bot.render.question import compose
+
+if TYPE_CHECKING:
+    from agentpod_bot.broker.commit import Commit
+    from agentpod_bot.core.model import Question
+    from agentpod_bot.errors import MatrixError
+    from agentpod_bot.ports import Effect, Homeserver, Tx
+
+log = structlog.get_logger(__name__)
+
+MOST_TRIES = 4
+"""After so many failures the question goes out without its file, and without anything that approves."""
+
+
+class Uploads:
+    """Uploads files, and says in the store what became of them."""
+
+    def __init__(self, homeserver: Homeserver, means: Means, commit: Commit) -> None:
+        self._homeserver = homeserver
+        self._means = means
+        self._commit = commit
+
+    async def upload(self, effect: Effect, question: Question) -> None:
+        """Upload one file. A failure that can pass is raised, to be tried again; the last one is not."""
+        try:
+            uri = await self._homeserver.upload(
+                filename(question.asked), CONTENT_TYPE, full_text(question.asked).encode()
+            )
+        except Refused as error:
+            await self.fail(effect, question, error)
+        else:
+            await self._commit(lambda tx, after: self._uploaded(tx, after, effect, question, uri=uri))
+
+    async def fail(self, effect: Effect, question: Question, error: MatrixError) -> None:
+        """Have the question go out without its file: then nothing that approves is offered."""
+        log.warning("upload_failed", room_id=effect.room_id, error=error.code, tries=effect.attempts)
+        await self._commit(lambda tx, after: self._failed(tx, after, effect, question))
+
+    def _uploaded(self, tx: Tx, after: After, effect: Effect, question: Question, *, uri: str) -> None:
+        tx.abandon(effect.effect_id, "uploaded")
+        tx.attach(question.row, Attachment.UPLOADED, uri=uri)
+        tx.enqueue(self._means.effect(effect.room_id, FILE, Priority.FILE, None, row=question.row, event_type=MESSAGE))
+        after.rooms.add(effect.room_id)
+
+    def _failed(self, tx: Tx, after: After, effect: Effect, question: Question) -> None:
+        tx.abandon(effect.effect_id, "upload failed")
+        after.rooms.add(effect.room_id)
+        world = self._means.world
+        room, route = world.room(effect.room_id), world.policy.routes.get(question.asked.route)
+        joined = room.joined if room is not None else frozenset()
+        mentions = tuple(sorted(route.approvers & joined)) if route is not None else ()
+        others = tx.codes(effect.room_id, since_ms=self._means.clock.now_ms() + 1) - {question.asked.code}
+        bare = replace(question.asked, attachment=Attachment.FAILED)
+        try:
+            new, content = compose(bare, mentions=mentions, other_codes=frozenset(others))
+        except (TooLarge, Invalid):
+            change(tx, question, Undelivered("its full text could not be uploaded"), after, self._means)
+            tx.drop_unsent(question.row, QUESTION)
+            return
+        tx.attach(question.row, new.attachment, offered=new.offered)
+        unsent = tx.unsent(question.row, QUESTION)
+        if unsent is not None:
+            tx.fill(unsent.effect_id, content)
