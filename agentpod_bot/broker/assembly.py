@@ -45,12 +45,13 @@ def assemble(
     commit = Commit(store, waiters, bell, meter)
     rooms = Rooms(world, homeserver)
     deadlines = Deadlines(store, means, commit)
+    outbox = Outbox(store, homeserver, means, waiters=waiters, commit=commit, bell=bell, meter=meter)
     return Parts(
         world=world,
         waiters=waiters,
-        broker=Broker(store, means, waiters=waiters, commit=commit, deadlines=deadlines, meter=meter),
+        broker=Broker(store, means, waiters=waiters, commit=commit, outbox=outbox, deadlines=deadlines, meter=meter),
         inbox=Inbox(store, means, commit, rooms),
-        outbox=Outbox(store, homeserver, means, waiters=waiters, commit=commit, bell=bell, meter=meter),
+        outbox=outbox,
         rooms=rooms,
         deadlines=deadlines,
         commit=commit,

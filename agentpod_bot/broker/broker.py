@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from agentpod_bot.broker.change import After, Means
     from agentpod_bot.broker.commit import Commit
     from agentpod_bot.broker.deadlines import Deadlines
+    from agentpod_bot.broker.outbox import Outbox, Ready
     from agentpod_bot.broker.waiters import Waiters
     from agentpod_bot.core.ids import ClientName, RequestId, Row, SessionId
     from agentpod_bot.core.lifecycle import Event
@@ -34,12 +35,21 @@ class Broker:
     """Everything that a client may do. It reads and writes only its own requests."""
 
     def __init__(
-        self, store: Store, means: Means, *, waiters: Waiters, commit: Commit, deadlines: Deadlines, meter: Meter
+        self,
+        store: Store,
+        means: Means,
+        *,
+        waiters: Waiters,
+        commit: Commit,
+        outbox: Outbox,
+        deadlines: Deadlines,
+        meter: Meter,
     ) -> None:
         self._store = store
         self._means = means
         self._waiters = waiters
         self._commit = commit
+        self._outbox = outbox
         self._deadlines = deadlines
         self._meter = meter
 
@@ -53,9 +63,18 @@ class Broker:
             raise ShuttingDown(None)
         route = self._route(asked, caller, harness)
 
-        submitted = await self._commit(
-            lambda tx, after: submit(tx, asked, caller.client, route, after=after, means=self._means)
-        )
+        reserved = self._outbox.reserve(route.room_id)
+        ready: Ready | None = None
+
+        def work(tx: Tx, after: After) -> tuple[Submitted, Ready | None]:
+            submitted = submit(tx, asked, caller.client, route, after=after, means=self._means)
+            return submitted, self._outbox.begin(tx, route.room_id) if reserved else None
+
+        try:
+            submitted, ready = await self._commit(work)
+        finally:
+            if reserved:
+                self._outbox.go(route.room_id, ready)
         if submitted.created:
             question = submitted.question
             self._deadlines.notice(question.asked.expires_at_ms)

@@ -77,8 +77,9 @@ class Commit:
         return result
 
     def _follow(self, after: After) -> None:
-        for question in after.closed:
+        for question in after.closed:  # first of all, for somebody waits
             self._waiters.release(question)
+        for question in after.closed:
             self._meter.closed(question)
             _log_closed(question)
         for why in after.refused:

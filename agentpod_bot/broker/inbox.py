@@ -15,7 +15,7 @@ import structlog
 from agentpod_bot.broker.change import After, Means, change
 from agentpod_bot.broker.said_back import SaidBack
 from agentpod_bot.core.ids import Code, TxnId
-from agentpod_bot.core.judge import LATE_MS, judge_reacted, judge_said
+from agentpod_bot.core.judge import LATE_MS, QUIET_MS, judge_reacted, judge_said
 from agentpod_bot.core.lifecycle import Answered, Lapsed, Posted, Undelivered
 from agentpod_bot.core.room import (
     EncryptionOn,
@@ -151,18 +151,26 @@ class Inbox:
         return room
 
     def _process(self, tx: Tx, event: RoomEvent, room: RoomState, after: After) -> None:
-        """Handle one event in a savepoint, once. One that keeps breaking us is set aside and decides nothing."""
+        """Handle one event. One that keeps breaking us is set aside, and decides nothing."""
         now_ms = self._means.clock.now_ms()
+        if self._breaks.get(event.event_id, 0) < TRIES - 1:
+            try:
+                self._apply(tx, event, room, after)
+            except Unavailable:
+                raise
+            except Exception as error:  # the whole response is undone, and handled again
+                self._breaks[event.event_id] = self._breaks.get(event.event_id, 0) + 1
+                log.exception("event_failed", event_id=event.event_id, tries=self._breaks[event.event_id])
+                raise Unavailable(f"an event could not be handled: {type(error).__name__}", retry_after_s=1) from error
+            tx.mark_seen(room.room_id, event.event_id, now_ms)
+            return
         mine = After()
         try:
             tx.savepoint(lambda: self._apply(tx, event, room, mine))
         except Unavailable:
             raise
-        except Exception as error:
-            self._breaks[event.event_id] = self._breaks.get(event.event_id, 0) + 1
-            log.exception("event_failed", event_id=event.event_id, tries=self._breaks[event.event_id])
-            if self._breaks[event.event_id] < TRIES:
-                raise Unavailable(f"an event could not be handled: {type(error).__name__}", retry_after_s=1) from error
+        except Exception:  # it decides nothing, and must not stand in the way of what follows it
+            log.exception("event_set_aside", event_id=event.event_id)
             SaidBack(tx, self._means, room, after).set_aside(event)
         else:
             after.add(mine)
@@ -261,18 +269,24 @@ class Inbox:
         *,
         names: EventId | None,
         codes_of: str = "",
-        back_ms: int = LATE_MS,
+        back_ms: int | None = None,
     ) -> Scene:
         now_ms = self._means.clock.now_ms()
+        open_now = tx.open_questions(room_id=room.room_id)
+        if back_ms is None:  # with nothing open, an answer may be late for what closed some minutes ago
+            back_ms = LATE_MS if all(question.shown_ts is None for question in open_now) else QUIET_MS
         since_ms = min(now_ms, event.ts) - back_ms
+        named = _named(tx, names, room)
+        # What was closed lately matters to an answer that does not name its question.
+        is_named = isinstance(named, NamesQuestion)
         return Scene(
             policy=self._means.world.policy,
             now_ms=now_ms,
             room=room,
-            open=tx.open_questions(room_id=room.room_id),
-            recent=tx.closed_questions(room.room_id, since_ms=since_ms),
+            open=open_now,
+            recent=() if is_named else tx.closed_questions(room.room_id, since_ms=since_ms),
             foreign=tuple(f for f in tx.foreign(room.room_id, since_ms=since_ms) if f.expires_at_ms >= since_ms),
-            named=_named(tx, names, room),
+            named=named,
             spent=_spent(tx, room, codes_of, now_ms - DAY_MS),
         )
 

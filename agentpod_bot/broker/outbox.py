@@ -75,6 +75,7 @@ class Outbox:
         self._bell = bell
         self._meter = meter
         self._uploads = Uploads(homeserver, means, commit)
+        self._tasks: asyncio.TaskGroup | None = None
         self._busy: set[RoomId] = set()
         self._paused: dict[RoomId, int] = {}
         self._never_taken: set[int] = set()
@@ -83,15 +84,35 @@ class Outbox:
 
     async def run(self) -> None:
         """Send until cancelled."""
-        async with asyncio.TaskGroup() as rooms:
+        async with asyncio.TaskGroup() as tasks:
+            self._tasks = tasks
             rung: frozenset[RoomId] = frozenset()
             while True:
                 # Rooms rung for are started without a look at the store, unless one has to wait.
-                running = [self._start(rooms, room_id) for room_id in rung]
-                wait_s = LONGEST_S if running and all(running) else await self._look(rooms)
+                running = [self._start(room_id) for room_id in rung]
+                wait_s = LONGEST_S if running and all(running) else await self._look()
                 rung = await self._bell.heard(up_to_s=wait_s)
 
-    async def _look(self, rooms: asyncio.TaskGroup) -> float:
+    def reserve(self, room_id: RoomId) -> bool:
+        """Keep an idle room for one caller, who takes its next effect in a transaction of its own.
+
+        It saves the first question of a quiet room a transaction. True: `go` must follow.
+        """
+        idle = self._tasks is not None and room_id not in self._busy and not self._waits(room_id)
+        if idle and self._means.world.may_send(room_id):
+            self._busy.add(room_id)
+            return True
+        return False
+
+    def go(self, room_id: RoomId, ready: Ready | None) -> None:
+        """Send what the holder of a reservation took, then all that is due; None where nothing was taken."""
+        if ready is None or self._tasks is None:
+            self._busy.discard(room_id)
+            self._bell.ring({room_id})
+        else:
+            self._tasks.create_task(self._drain(room_id, ready), name=f"outbox {room_id}")
+
+    async def _look(self) -> float:
         """Start every room with due work; return the seconds until the next one is due."""
         now_ms = self._means.clock.now_ms()
         try:
@@ -105,27 +126,32 @@ class Outbox:
             if at_ms > now_ms:
                 wait_ms = min(wait_ms, at_ms - now_ms)
             else:
-                self._start(rooms, room_id)
+                self._start(room_id)
         return wait_ms / 1000
 
-    def _start(self, rooms: asyncio.TaskGroup, room_id: RoomId) -> bool:
+    def _start(self, room_id: RoomId) -> bool:
         """Have a room's effects sent, unless it is being done or has to wait. True where it is under way."""
-        if room_id not in self._busy and self._paused.get(room_id, 0) <= self._means.clock.now_ms():
+        if self._tasks is not None and room_id not in self._busy and not self._waits(room_id):
             self._busy.add(room_id)
-            rooms.create_task(self._drain(room_id), name=f"outbox {room_id}")
+            self._tasks.create_task(self._drain(room_id), name=f"outbox {room_id}")
         return room_id in self._busy
 
-    async def _drain(self, room_id: RoomId) -> None:
-        """Send a room's due effects until there is none, or the room has to wait."""
+    def _waits(self, room_id: RoomId) -> bool:
+        return self._paused.get(room_id, 0) > self._means.clock.now_ms()
+
+    async def _drain(self, room_id: RoomId, ready: Ready | None = None) -> None:
+        """Send `ready`, then a room's due effects until there is none, or the room has to wait."""
         try:
-            while self._paused.get(room_id, 0) <= self._means.clock.now_ms():
+            while not self._waits(room_id):
                 if not self._means.world.may_send(room_id):
                     # Never clear text into a room that is, or might be, encrypted.
                     self._pause(room_id, SHUT_RETRY_MS)
                     return
-                ready = await self._store.run(lambda tx: self._begin(tx, room_id))
+                if ready is None:
+                    ready = await self._store.run(lambda tx: self.begin(tx, room_id))
                 if ready is None or not await self._try(ready):
                     return
+                ready = None
         except StoreUnavailable as error:
             log.warning("outbox_waits_for_the_store", error=str(error))
             self._pause(room_id, FIRST_RETRY_MS)
@@ -133,7 +159,7 @@ class Outbox:
             self._busy.discard(room_id)
             self._bell.ring()  # looks at the clock again, and at what came in meanwhile
 
-    def _begin(self, tx: Tx, room_id: RoomId) -> Ready | None:
+    def begin(self, tx: Tx, room_id: RoomId) -> Ready | None:
         """Take the next effect that is still wanted; those that no longer are go out of the queue."""
         while (effect := tx.begin(room_id, self._means.clock.now_ms())) is not None:
             question = None if effect.row is None else tx.question(effect.row)

@@ -205,9 +205,7 @@ class MatrixClient:
         if content is not None:
             headers["Content-Type"] = content_type
         async with deadline(deadline_s):
-            transport = await self._nio.send(
-                method, path, content, headers=headers, timeout=deadline_s
-            )
+            transport = await self._nio.send(method, path, content, headers=headers, timeout=deadline_s)
             async with transport:
                 raw = await transport.read()
         body = decode(raw)

@@ -96,7 +96,7 @@ def test_a_second_use_of_a_transaction_id_or_a_question_that_is_none_is_an_error
 def test_uploads_go_first_then_questions_files_edits_hints_and_seeds_each_the_oldest_first(tx: Tx) -> None:
     wanted = ["u1", "u2", "q1", "q2", "f1", "f2", "e1", "e2", "h1", "h2", "s1", "s2"]
     priorities = dict(zip("uqfehs", Priority, strict=True))
-    for name in ["s1", "h1", "u1", "e1", "f2", "q1", "e2", "q2", "s2", "f1", "h2", "u2"]:
+    for name in ["s1", "h1", "u1", "e1", "f1", "q1", "e2", "q2", "s2", "f2", "h2", "u2"]:
         tx.enqueue(effect(name, priority=priorities[name[0]]))
     said = []
     while begun := tx.begin(ROOM, NOW):

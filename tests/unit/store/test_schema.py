@@ -114,7 +114,8 @@ def test_the_tables_themselves_refuse_what_can_never_be(tmp_path: Path, change: 
     engine = migrated_engine(tmp_path)
     columns = {column.name: 1 for column in metadata.tables["questions"].columns if not column.nullable}
     names = ", ".join(columns)
-    values = ", ".join("'queued'" if name == "status" else "1" for name in columns)
+    words = {"status": "'queued'", "attachment": "'none'"}
+    values = ", ".join(words.get(name, "1") for name in columns)
     with engine.connect() as connection, connection.begin():
         connection.execute(text(f"INSERT INTO questions ({names}) VALUES ({values})"))  # noqa: S608 - our own column names
         with pytest.raises(IntegrityError):
