@@ -15,7 +15,7 @@ from agentpod_bot.core.model import Meaning, Offered, Via
 from agentpod_bot.core.text import folded, is_numeric, position, trimmed, words
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
     from collections.abc import Set as AbstractSet
 
     from agentpod_bot.core.ids import Code
@@ -24,6 +24,10 @@ KEYCAPS = (*(f"{digit}\u20e3" for digit in range(1, 10)), "\U0001f51f")
 """Reaction keys of the positions 1 to 10, without variation selectors."""
 LONGEST_TRY = 40
 """A longer text that matches nothing is taken for talk, not for a try to answer."""
+LONGEST_TALK = 4_000
+"""Characters of a message that are looked through for codes."""
+LONGEST_TOKEN = 16
+"""A code has four characters; what is dropped or folded beside them is little."""
 LONGEST_COMMENT = 4_000
 """Characters of a reason that are kept."""
 LONGEST_HEAD = 300
@@ -73,6 +77,8 @@ class Reading:
 
 def match_text(text: str, options: tuple[Offered, ...]) -> Match:
     """Return the one option that `text` names, or why there is none."""
+    if len(text) > LONGEST_HEAD:  # no name is so long, and comparing long texts costs more than their length
+        return NoMatch(Why.UNKNOWN)
     bare = trimmed(text)
     if not bare:
         return NoMatch(Why.EMPTY)
@@ -99,11 +105,11 @@ def readings(body: str, codes: AbstractSet[Code]) -> tuple[Reading, ...]:
     last token of the answer itself. A head that has one is read with it alone, never
     without; a head with one at both ends is read as neither.
     """
-    by_token = {folded(code): code for code in codes}
+    by_token = _by_token(codes)
     found: list[Reading] = []
     for head, comment in _heads(body):
         tokens = trimmed(head).split()
-        first, last = (by_token.get(folded(tokens[0])), by_token.get(folded(tokens[-1]))) if tokens else (None, None)
+        first, last = (_code(tokens[0], by_token), _code(tokens[-1], by_token)) if tokens else (None, None)
         match first, last:
             case None, None:
                 found.append(Reading(None, head, comment))
@@ -177,8 +183,17 @@ def cleaned(comment: str) -> str | None:
 
 def codes_in(body: str, codes: AbstractSet[Code]) -> frozenset[Code]:
     """The codes that stand anywhere in a text as a word of their own, whatever signs are beside them."""
-    by_token = {folded(code): code for code in codes}
-    return frozenset(by_token[token] for token in map(folded, _TOKEN.findall(body)) if token in by_token)
+    by_token = _by_token(codes)
+    found = (_code(token, by_token) for token in _TOKEN.findall(body[:LONGEST_TALK]))
+    return frozenset(code for code in found if code is not None)
+
+
+def _by_token(codes: AbstractSet[Code]) -> dict[str, Code]:
+    return {folded(code): code for code in codes}
+
+
+def _code(token: str, by_token: Mapping[str, Code]) -> Code | None:
+    return by_token.get(folded(token)) if len(token) <= LONGEST_TOKEN else None
 
 
 def _heads(body: str) -> Iterable[tuple[str, str | None]]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, assert_never
 
 from agentpod_bot.core.answer import (
+    LONGEST_TOKEN,
     NoMatch,
     Reading,
     Selected,
@@ -35,7 +36,7 @@ from agentpod_bot.core.scene import (
     is_deaf,
     weighed,
 )
-from agentpod_bot.core.text import folded, without_fallback
+from agentpod_bot.core.text import folded, trimmed, without_fallback
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -59,10 +60,11 @@ def judge_said(said: Said, scene: Scene) -> Verdict:
     if is_deaf(said.sender, scene):
         return Ignore()
     body = without_fallback(said.body) if said.names.reply_to else said.body
-    if folded(body) == OPEN_LIST:
-        return ListOpen() if scene.approves_something(said.sender) else Ignore()
-    if not folded(body):
+    bare = trimmed(body)
+    if not bare:
         return Ignore()
+    if len(bare) <= LONGEST_TOKEN and folded(bare) == OPEN_LIST:
+        return ListOpen() if scene.approves_something(said.sender) else Ignore()
     text = Text.read(said, body, scene)
     match scene.named:
         case NamesQuestion(question=question):

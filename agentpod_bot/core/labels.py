@@ -26,6 +26,8 @@ MAX_PRINTED = 200
 """Longest printed label in characters; a longer one is refused, never cut."""
 _LONGEST_LABEL = 2_000
 """Longer ones are refused before anything is compared: no label can be shown that short."""
+MAX_LABEL = 1_000
+"""A longer label is not even looked at: as printed it would be too long, and folding it costs more than its length."""
 RESERVED_IDS = "agentpod."
 """Ids that begin so are the bot's own."""
 
@@ -191,6 +193,8 @@ class _Asked:
 def _check(options: tuple[Option, ...]) -> None:
     if not 1 <= len(options) <= MAX_OPTIONS:
         raise errors.Invalid(("options",), f"there must be 1 to {MAX_OPTIONS} options")
+    if any(len(option.label) > MAX_LABEL for option in options):
+        raise errors.TooLarge("options", f"an option's name is longer than {MAX_PRINTED} characters as printed")
     seen: set[str] = set()
     for index, option in enumerate(options):
         if option.option_id.startswith(RESERVED_IDS):

@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from agentpod_bot.core.model import NewQuestion, Offered, Option
 
 MAX_TOOL_KIND = 100
+MAX_RAW_TITLE = 10_000
+"""A title is a line; what is longer belongs into the preview. Readers draw 300 characters."""
 _CLOSE_ENOUGH = 64
 """Characters of an envelope's preview that are not worth another try."""
 _WORD = re.compile(r"\w+")
@@ -54,6 +56,8 @@ def compose(
     returned has all that was asked. Its `attachment` is `NONE` where all is shown; else
     that of `asked`, or `FAILED` where that promises no file: then nothing approving is offered.
     """
+    if len(asked.title) > MAX_RAW_TITLE:
+        raise TooLarge("title", f"the title is longer than {MAX_RAW_TITLE} characters")
     seen = present(asked)
     measured = Measured(seen.asked.preview)
     preview = for_body(measured)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from agentpod_bot.demo.person import Person
 
 NUMBERS = itertools.count(1)
-PLACES = 12
+PLACES = 13
 """Rooms of the shared daemon: one for each test that takes a `place`."""
 
 

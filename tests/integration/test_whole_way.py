@@ -7,12 +7,14 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
+import aiohttp
 import pytest
 import rfc8785
 
 from tests.integration import said
 
 if TYPE_CHECKING:
+    from agentpod_bot.demo.homeserver import PrivateSynapse
     from agentpod_bot.demo.person import Person
     from tests.integration.conftest import Cast, Place
     from tests.integration.daemons import Daemon, View
@@ -94,8 +96,8 @@ def envelope(*, code: str, digest: str, expires_at: str) -> dict[str, Any]:
     }
 
 
-def digest(salt: str) -> str:
-    """The digest over `ASKED`, as anyone with the salt computes it."""
+def digest(salt: str, preview: list[dict[str, str]] | None = None) -> str:
+    """The digest over `ASKED` (with another preview), as anyone with the salt computes it."""
     subject = {
         "schema": "harness-permission/v1",
         "id": "acps_3f0c:12",
@@ -104,7 +106,7 @@ def digest(salt: str) -> str:
         "title": "Run the test suite",
         "tool_kind": "execute",
         "options": OPTIONS,
-        "preview": ASKED["preview"],
+        "preview": preview or ASKED["preview"],
         "salt": salt,
     }
     return hashlib.sha256(rfc8785.dumps(subject)).hexdigest()
@@ -320,6 +322,35 @@ async def test_however_often_and_fast_one_request_is_posted_it_is_asked_once(pla
     assert decisions == ["allow_once"] * 5
     await said.outcome(place.owner, place.room_id, question["event_id"])
     assert len(said.questions(await place.owner.history(place.room_id))) == 1
+
+
+async def test_what_is_too_long_for_the_room_stands_there_whole_as_a_file_before_it_can_be_approved(
+    synapse: PrivateSynapse, place: Place
+) -> None:
+    command = "\n".join(f"echo {number}" for number in range(1_500))
+    preview = [{"type": "text", "label": "Command", "text": command}]
+    view = await place.harness.asked(**ASKED | {"preview": preview})
+    question = await said.question(place.owner, place.room_id, "acps_3f0c:12")
+    content = question["content"]
+    assert content["subject"]["preview_complete"] is False
+    assert "characters hidden" in content["body"]
+    assert "    echo 0\n" in content["body"]
+    assert "    echo 1499\n" in content["body"]
+    assert [option["id"] for option in content["options"]] == ["allow_once", "reject_once", "reject_always"]
+    assert digest(view["subject"]["salt"], preview) == view["subject"]["digest"] == content["subject"]["digest"]
+
+    file = await place.owner.until(place.room_id, lambda event: event["content"].get("msgtype") == "m.file")
+    assert file["content"]["m.relates_to"]["rel_type"] == "m.thread"
+    assert file["content"]["m.relates_to"]["event_id"] == question["event_id"]
+    media = file["content"]["url"].removeprefix("mxc://")
+    headers = {"Authorization": f"Bearer {place.account.access_token}"}
+    url = f"{synapse.url}/_matrix/client/v1/media/download/{media}"
+    async with aiohttp.ClientSession(headers=headers) as session, session.get(url) as response:
+        assert response.status == 200
+        assert command in await response.text()
+    await place.owner.reply(place.room_id, file["event_id"], "1")
+    decided = await place.harness.view("acps_3f0c:12", wait_s=20)
+    assert (decided["status"], decided["decision"]["option_id"]) == ("decided", "allow_once")
 
 
 async def test_over_a_unix_socket_a_harness_asks_in_a_room_named_by_its_alias_and_gets_a_structured_answer(
