@@ -163,7 +163,11 @@ class Daemon:
         while True:
             try:
                 await self._check_account()
-                self._world.policy = await self._resolved(self._loaded.settings)
+                loaded = self._loaded
+                policy = await self._resolved(loaded.settings)
+                if loaded is not self._loaded:
+                    continue  # a reload went before: its rules are in force, and its aliases resolved
+                self._world.policy = policy
                 open_now = await self._store.run(lambda tx: tx.open_questions())
                 self._world.linger(question.asked.room_id for question in open_now)
                 await self._rooms.settle()

@@ -8,6 +8,7 @@ from agentpod_bot.broker.change import QUESTION, UPLOAD, After, Means, audit, ch
 from agentpod_bot.core.codes import fresh_code
 from agentpod_bot.core.digest import content_key, digest
 from agentpod_bot.core.ids import RequestId
+from agentpod_bot.core.labels import check
 from agentpod_bot.core.lifecycle import Superseded
 from agentpod_bot.core.model import Attachment, Key, NewQuestion, Submitted
 from agentpod_bot.core.policy import check_caps, check_reachable
@@ -48,6 +49,7 @@ def submit(
             raise RequestClosed(earlier.row, f"the request is {earlier.status.value}, and had other content")
         if not asked.supersede:
             raise RequestIdReused(earlier.row, "an open request has this id and other content")
+    check(asked.options)
     now_ms = means.clock.now_ms()
     expires_at_ms = _deadline(asked, means.world.policy.limits, now_ms)
     trouble = means.world.trouble()

@@ -104,7 +104,7 @@ def opened(wanted: Wanted, source: Source, places: Places) -> Found | Fault:
         text = content(path, is_credential=is_credential) if path is not None else variable(wanted)
         return Found(checked(text), source)
     except FileNotFoundError:
-        if wanted.file is not None and looks_secret(wanted.file):
+        if wanted.file is not None and looks_secret(wanted.file, path):
             return Fault(at, "names no file; the value is not shown here, as it may be the secret itself", given_in)
         return Fault(at, f"there is no file {shown(str(path))}", given_in)
     except OSError as error:
@@ -168,6 +168,7 @@ def checked(text: str) -> SecretStr:
     return SecretStr(secret)
 
 
-def looks_secret(value: str) -> bool:
-    """Whether a value that should be a path may rather be a secret."""
-    return "/" not in value and len(value) >= MIN_CHARACTERS
+def looks_secret(value: str, path: Path | None) -> bool:
+    """Whether a value that should be a path may rather be a secret; base64 has slashes too."""
+    last = value.rpartition("/")[2]
+    return len(value) >= MIN_CHARACTERS and (len(last) >= MIN_CHARACTERS or path is None or not path.parent.is_dir())

@@ -128,7 +128,7 @@ def offer(options: tuple[Option, ...], *, withhold: Withhold) -> tuple[Offered, 
     Raises `Invalid` (loc below `options`) for a list that no question can have, and `TooLarge`
     where a printed label is too long or none of the harness's options is left.
     """
-    _check(options)
+    check(options)
     left = [option for option in options if _may_be_offered(option, options, withhold)]
     if not left:
         raise errors.TooLarge("options", "no option is left to offer, because not all of the content can be shown")
@@ -190,7 +190,11 @@ class _Asked:
         return self.labels[name] > (folded(_label(option)) == name)
 
 
-def _check(options: tuple[Option, ...]) -> None:
+def check(options: tuple[Option, ...]) -> None:
+    """Refuse a list of options that no question can have; cheap, whatever stands in it.
+
+    Raises `Invalid` (loc below `options`) and, for a label of any length beyond reason, `TooLarge`.
+    """
     if not 1 <= len(options) <= MAX_OPTIONS:
         raise errors.Invalid(("options",), f"there must be 1 to {MAX_OPTIONS} options")
     if any(len(option.label) > MAX_LABEL for option in options):

@@ -71,6 +71,16 @@ def visible_line(text: str, *, limit: int | None = None) -> str:
     return "".join(pieces) if limit is None else _cut(pieces, limit)
 
 
+def fits(text: str, limit: int) -> bool:
+    """Whether `visible_line` shows all of `text` in `limit` characters."""
+    length = 0
+    for piece in _pieces(text, _LINE):
+        length += len(piece)
+        if length > limit:
+            return False
+    return True
+
+
 def visible_block(text: str) -> str:
     r"""Return `text` as `visible_line` does, but with its line feeds and tabs kept.
 
@@ -162,8 +172,9 @@ def _cut(pieces: Iterator[str], limit: int) -> str:
     atoms: list[str] = []
     length = 0
     for piece in pieces:
-        atoms.extend((piece,) if piece.startswith((_ESCAPE, _COUNT)) else piece)
-        length += len(piece)
+        shown = (piece,) if piece.startswith((_ESCAPE, _COUNT)) else piece[: limit + 1]
+        atoms.extend(shown)
+        length += sum(map(len, shown))
         if length > limit:
             break
     else:

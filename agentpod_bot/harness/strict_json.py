@@ -11,11 +11,12 @@ from pydantic import BaseModel, ValidationError
 from agentpod_bot.errors import Invalid, MalformedJson
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from pydantic_core import ErrorDetails
 
 Loc = tuple[str | int, ...]
+_Place = tuple["_Place | None", str | int]
 Model = TypeVar("Model", bound=BaseModel)
 
 MAX_SAFE_INTEGER = 2**53 - 1
@@ -50,9 +51,12 @@ def read(body: bytes) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise Invalid((), "must be an object")
     if _SURROGATE_ESCAPE.search(text):
-        for loc, string in _strings(content):
-            if _SURROGATE.search(string):
-                raise Invalid(loc, "must not hold a lone surrogate")
+        try:
+            json.dumps(content, ensure_ascii=False).encode()
+        except UnicodeEncodeError as fault:
+            raise Invalid(_place_of_surrogate(content), "must not hold a lone surrogate") from fault
+        except RecursionError as fault:
+            raise MalformedJson("the body is nested too deeply") from fault
     return content
 
 
@@ -96,19 +100,28 @@ def _whole(digits: str) -> int:
     return int(digits[:MAX_DIGITS])
 
 
-def _strings(content: dict[str, Any]) -> Iterator[tuple[Loc, str]]:
-    """Every string and key with its place, without recursion."""
-    left: list[tuple[Loc, Any]] = [((), content)]
+def _place_of_surrogate(content: dict[str, Any]) -> Loc:
+    """The path of the first string or key with a lone surrogate; each place knows only the one around it."""
+    left: list[tuple[_Place | None, Any]] = [(None, content)]
     while left:
-        loc, value = left.pop()
+        place, value = left.pop()
         match value:
-            case str():
-                yield loc, value
+            case str() if _SURROGATE.search(value):
+                return _path(place)
             case dict():
-                for key, member in value.items():
-                    yield loc, key
-                    left.append(((*loc, key), member))
+                if any(_SURROGATE.search(key) for key in value):
+                    return _path(place)
+                left.extend(((place, key), member) for key, member in value.items())
             case list():
-                left.extend(((*loc, index), item) for index, item in enumerate(value))
+                left.extend(((place, index), item) for index, item in enumerate(value))
             case _:
                 pass
+    return ()
+
+
+def _path(place: _Place | None) -> Loc:
+    loc: list[str | int] = []
+    while place is not None:
+        place, part = place
+        loc.append(part)
+    return tuple(reversed(loc))

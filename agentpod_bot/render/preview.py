@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, assert_never
 
 from agentpod_bot.core.model import FieldPreview, TextPreview
-from agentpod_bot.core.text import folded, visible_block, visible_line
+from agentpod_bot.core.text import fits, folded, visible_block, visible_line
 from agentpod_bot.render import sentences
 from agentpod_bot.render.content import Prose, escape, stacked
 
@@ -72,7 +72,7 @@ class Measured:
         self.must_be_cut = sum(len(_content(each)) for each in preview) > _WHOLE
         measured = self.ends if self.must_be_cut else range(len(preview))
         self.whole = {at: _whole(preview[at]) for at in measured}
-        self.labels_cut = any(len(visible_line(each.label, limit=MAX_LABEL + 1)) > MAX_LABEL for each in preview)
+        self.labels_cut = not all(fits(each.label, MAX_LABEL) for each in preview)
 
     def size(self, at: int) -> int:
         """Characters of one part, label counted too."""

@@ -16,7 +16,7 @@ from agentpod_bot.core.digest import SUBJECT_SCHEMA
 from agentpod_bot.core.envelope import CARD_KEY, CARD_OPTIONS, QUESTION_TYPE, SCHEMA_VERSION, Envelope
 from agentpod_bot.core.labels import Withhold, guarded_scope, kind_of
 from agentpod_bot.core.model import Attachment, Meaning, Scope
-from agentpod_bot.core.text import fold, folded, visible_line
+from agentpod_bot.core.text import fits, fold, folded, visible_line
 from agentpod_bot.errors import Invalid, TooLarge
 from agentpod_bot.render import sentences
 from agentpod_bot.render.content import (
@@ -90,7 +90,7 @@ def compose(
 
 def is_title_cut(asked: NewQuestion) -> bool:
     """Whether the title is longer than readers draw it."""
-    return len(visible_line(asked.title, limit=sentences.MAX_TITLE + 1)) > sentences.MAX_TITLE
+    return not fits(asked.title, sentences.MAX_TITLE)
 
 
 def block(seen: Presented, preview: Shown, head: str) -> Prose:
