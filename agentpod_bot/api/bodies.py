@@ -11,7 +11,7 @@ from agentpod_bot.core.ids import SessionId
 from agentpod_bot.core.model import Claim, Progress, Status
 from agentpod_bot.errors import Invalid
 from agentpod_bot.harness.native import Shape
-from agentpod_bot.harness.opaque import PATTERNLESS, OpaqueOptionId, is_opaque_id
+from agentpod_bot.harness.opaque import OpaqueOptionId, fault_of_id
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -90,9 +90,11 @@ class Query:
     def session_id(self) -> SessionId | None:
         """The session that is asked for."""
         text = self._one("session_id")
-        if text is not None and not is_opaque_id(text):
-            raise Invalid(("query", "session_id"), PATTERNLESS)
-        return None if text is None else SessionId(text)
+        if text is None:
+            return None
+        if (why := fault_of_id(text)) is not None:
+            raise Invalid(("query", "session_id"), why)
+        return SessionId(text)
 
     def limit(self) -> int:
         """How many requests one page may have."""

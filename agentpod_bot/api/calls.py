@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from aiohttp import web
 
@@ -13,7 +13,7 @@ from agentpod_bot.core.model import Caller
 from agentpod_bot.errors import BodyTooLarge, BodyTooSlow, MalformedHttp, UnsupportedMediaType
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from pydantic import BaseModel
 
@@ -32,8 +32,12 @@ CALLER = web.RequestKey("caller", Caller)
 CORRELATION_ID = web.RequestKey("correlation_id", str)
 SENT = web.RequestKey("sent", web.StreamResponse)
 
+T = TypeVar("T")
+
 JSON = "application/json"
 UTF_8 = frozenset({None, "utf-8", "utf8"})
+PARSED_AT_ONCE = 64 * 1024
+"""Bytes of a body that are read in a millisecond or two. A larger one must not hold up every other call."""
 
 
 def reply(content: BaseModel, *, status: int = 200, headers: Mapping[str, str] | None = None) -> web.Response:
@@ -82,6 +86,11 @@ async def body_of(request: web.Request) -> bytes:
         raise BodyTooLarge(f"a body may have {limits.body_bytes} bytes") from fault
     except web.RequestPayloadError as fault:
         raise MalformedHttp("the body's framing is broken") from fault
+
+
+async def parsed(parse: Callable[[bytes], T], body: bytes) -> T:
+    """What `parse` makes of a body; it runs in a thread where the body is large, so it must touch nothing else."""
+    return parse(body) if len(body) <= PARSED_AT_ONCE else await asyncio.to_thread(parse, body)
 
 
 def begin(request: web.Request) -> None:

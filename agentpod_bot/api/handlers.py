@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from aiohttp import web
 
 from agentpod_bot.api.bodies import AnsweredElsewhereBody, ProgressBody, Query
-from agentpod_bot.api.calls import BROKER, CALLER, JSON, METRICS, READINESS, SCHEMA, SENT, body_of, reply, send
+from agentpod_bot.api.calls import BROKER, CALLER, JSON, METRICS, READINESS, SCHEMA, SENT, body_of, parsed, reply, send
 from agentpod_bot.api.view import Alive, Cancelled, NotReady, Ready, view, views
 from agentpod_bot.api.whole import left_whole, whole
 from agentpod_bot.core.ids import RequestId, SessionId
-from agentpod_bot.errors import Forbidden, Invalid, NotFound
+from agentpod_bot.errors import Forbidden, Invalid, NotFound, StoreUnavailable, TooManyWaits
 from agentpod_bot.harness import native, strict_json
-from agentpod_bot.harness.opaque import PATTERNLESS, is_opaque_id, is_plain
+from agentpod_bot.harness.opaque import fault_of_id, is_plain
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,14 +23,23 @@ if TYPE_CHECKING:
 
 
 async def create(request: web.Request) -> web.StreamResponse:
-    """Take one permission request; answer at once, or when it is closed or the wait is over."""
+    """Take one permission request; answer at once, or when it is closed or the wait is over.
+
+    Once the question is stored, no failure to wait is answered as if nobody had been asked.
+    """
     caller = request[CALLER]
     if native.NAME not in caller.harnesses:
         raise Forbidden("this token may not ask in the native form")
     wait_s = Query(request.query.items()).wait_s()
-    asked = native.parse(await body_of(request))
+    asked = await parsed(native.parse, await body_of(request))
     submitted = await whole(request.app[BROKER].submit(asked, caller))
-    return await _when_closed(request, submitted.question.row, wait_s, status=201 if submitted.created else 200)
+    status = 201 if submitted.created else 200
+    try:
+        return await _when_closed(request, submitted.question.row, wait_s, status=status)
+    except (TooManyWaits, StoreUnavailable):
+        if SENT in request:
+            raise
+        return reply(view(submitted.question), status=status)
 
 
 async def read(request: web.Request) -> web.StreamResponse:
@@ -62,7 +72,7 @@ async def cancel(request: web.Request) -> web.StreamResponse:
 async def answered_elsewhere(request: web.Request) -> web.StreamResponse:
     """Close a request on the client's word that it was answered somewhere else. It decides nothing."""
     request_id = _request_id(request)
-    body = strict_json.validated(AnsweredElsewhereBody, await body_of(request) or b"{}")
+    body = await parsed(partial(strict_json.validated, AnsweredElsewhereBody), await body_of(request) or b"{}")
     broker = request.app[BROKER]
     return reply(view(await whole(broker.answered_elsewhere(request[CALLER], request_id, body.claim()))))
 
@@ -70,7 +80,7 @@ async def answered_elsewhere(request: web.Request) -> web.StreamResponse:
 async def progress(request: web.Request) -> web.StreamResponse:
     """Keep what became of a request after its decision."""
     request_id = _request_id(request)
-    body = strict_json.validated(ProgressBody, await body_of(request))
+    body = await parsed(partial(strict_json.validated, ProgressBody), await body_of(request))
     broker = request.app[BROKER]
     return reply(view(await whole(broker.progress(request[CALLER], request_id, body.progress()))))
 
@@ -78,8 +88,8 @@ async def progress(request: web.Request) -> web.StreamResponse:
 async def cancel_session(request: web.Request) -> web.StreamResponse:
     """Cancel every open request of one session, and no other."""
     session_id = request.match_info["session_id"]
-    if not is_opaque_id(session_id):
-        raise Invalid(("path", "session_id"), PATTERNLESS)
+    if (why := fault_of_id(session_id)) is not None:
+        raise Invalid(("path", "session_id"), why)
     await _ignored_body(request)
     return _cancelled(await whole(request.app[BROKER].cancel_session(request[CALLER], SessionId(session_id))))
 
@@ -134,7 +144,7 @@ def _request_id(request: web.Request) -> RequestId:
 async def _ignored_body(request: web.Request) -> None:
     """Read a body of which nothing is needed, if there is one; it must be JSON all the same."""
     if body := await body_of(request):
-        strict_json.read(body)
+        await parsed(strict_json.read, body)
 
 
 def _cancelled(request_ids: Sequence[RequestId]) -> web.Response:

@@ -32,8 +32,6 @@ BODIED = ("malformed_json", "body_too_slow", "body_too_large", "unsupported_medi
 """And any that reads a body."""
 STORED = ("store_unavailable", "shutting_down")
 """And any that reads or writes the store."""
-HELD = ("too_many_waits", "shutting_down")
-"""And any that waits."""
 NOBODY_TO_ASK = (
     "matrix_unavailable",
     "no_approver",
@@ -55,7 +53,8 @@ class Parameter:
 
 WAIT = Parameter(
     "wait",
-    "Seconds to hold the call until the request is closed; answers with what there is then.",
+    "Seconds to hold the call until the request is closed; answers with what there is then. A POST whose token "
+    "holds too many waiting calls already is answered at once.",
     {"type": "number", "minimum": 0, "maximum": MAX_WAIT_S, "default": 0},
 )
 PAGING = (
@@ -112,7 +111,6 @@ ROUTES = (
             "too_many_pending",
             *NOBODY_TO_ASK,
             *STORED,
-            *HELD,
         ),
     ),
     Route(
@@ -129,7 +127,7 @@ ROUTES = (
         handler=handlers.read,
         query=(WAIT,),
         answers={200: View},
-        problems=("invalid", "not_found", *STORED, *HELD),
+        problems=("invalid", "not_found", *STORED, "too_many_waits"),
     ),
     Route(
         method="POST",

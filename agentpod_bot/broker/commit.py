@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 log = structlog.get_logger(__name__)
 
 
+LATER_S = 0.02
+
+
 class Bell:
     """Tells a loop that there is work; rings that come while it is busy are kept."""
 
@@ -67,8 +70,9 @@ class Commit:
         return await asyncio.shield(task)
 
     async def settled(self) -> None:
-        """Return once nothing is under way; the failures of each have gone to its caller."""
+        """Return once nothing is under way or left to tell; the failures of each have gone to its caller."""
         await asyncio.gather(*self._running, return_exceptions=True)
+        await asyncio.sleep(2 * LATER_S)
 
     async def _run(self, work: Callable[[Tx, After], T]) -> T:
         after = After()
@@ -77,15 +81,19 @@ class Commit:
         return result
 
     def _follow(self, after: After) -> None:
-        for question in after.closed:  # first of all, for somebody waits
+        for question in after.closed:
             self._waiters.release(question)
+        if after.rooms:
+            self._bell.ring(after.rooms)
+        if after.closed or after.refused:  # counted and logged a moment later, for somebody waits
+            asyncio.get_running_loop().call_later(LATER_S, self._tell, after)
+
+    def _tell(self, after: After) -> None:
         for question in after.closed:
             self._meter.closed(question)
             _log_closed(question)
         for why in after.refused:
             self._meter.answer_refused(why)
-        if after.rooms:
-            self._bell.ring(after.rooms)
 
 
 def _log_closed(question: Question) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -27,6 +28,8 @@ _ZWJ = "\u200d"
 _EMOJI_STYLE = "\ufe0f"
 _KEYCAP = "\u20e3"
 _MAX_DIGITS = 4
+_SHORT = 64
+"""Characters of a text whose folded form is worth keeping."""
 
 # Unicode's Default_Ignorable_Code_Point, which the standard library does not know.
 _IGNORABLE = (
@@ -95,11 +98,19 @@ def fold(text: str) -> str:
 
     Applied until nothing changes, so folding a folded text gives the same text.
     """
+    return _fold_again(text) if len(text) <= _SHORT else _fold(text)
+
+
+def _fold(text: str) -> str:
     while True:
         folded_once = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", _dropped(text)).casefold())
         if folded_once == text:
             return text
         text = folded_once
+
+
+# The same few labels, ids and words are compared again and again.
+_fold_again = lru_cache(maxsize=4_096)(_fold)
 
 
 def trimmed(text: str) -> str:

@@ -25,9 +25,11 @@ def is_plain(text: str) -> bool:
     return trimmed(f"x{text}x") == f"x{text}x"
 
 
-def is_opaque_id(text: str, *, longest: int = MAX_ID) -> bool:
-    """Whether `text` can be an identifier of a request or session (an option's: `longest` 200)."""
-    return 0 < len(text) <= longest and is_plain(text)
+def fault_of_id(text: str) -> str | None:
+    """Why `text` cannot be the identifier of a request or session; None where it can."""
+    if not 0 < len(text) <= MAX_ID:
+        return f"must have 1 to {MAX_ID} characters"
+    return None if is_plain(text) else PATTERNLESS
 
 
 def _plain(text: str) -> str:

@@ -50,6 +50,7 @@ async def test_nothing_follows_before_the_commit_and_all_of_it_after() -> None:
         assert await running == "done"
         assert await waiting is ENDED
     assert await bell.heard(up_to_s=0.01) == {OPS}
+    await commit.settled()
     assert meter.closed_questions == [ENDED]
     assert meter.refusals == ["late"]
 
