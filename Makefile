@@ -2,7 +2,7 @@
 # Options for the program behind a target: make demo ARGS="--answers 1,Reject"
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test lint types layers check bench lock clean
+.PHONY: help venv demo test fuzz lint types layers check bench lock clean
 .DELETE_ON_ERROR:
 
 VENV := .venv
@@ -29,6 +29,9 @@ demo: $(FOR_DEMO) ## See it work on a private homeserver (ARGS="--answers 1,Reje
 
 test: $(DEV) ## Run all tests (ARGS="-k name")
 	@$(PY) -m pytest $(ARGS)
+
+fuzz: $(DEV) ## Try the properties with new examples (ARGS="--minutes 5")
+	@$(PY) -m pytest -p tests.fuzzing -m hypothesis -o timeout=0 $(ARGS)
 
 lint: $(DEV) ## Check style and formatting
 	@$(PY) -m ruff check .

@@ -14,6 +14,7 @@ import structlog
 
 from agentpod_bot.api.app import application
 from agentpod_bot.api.connection import Limits as ConnectionLimits
+from agentpod_bot.api.probe import Probe
 from agentpod_bot.api.server import Server, Tcp, Unix
 from agentpod_bot.api.tokens import Tokens
 from agentpod_bot.broker.assembly import assemble
@@ -120,6 +121,7 @@ class Daemon:
             ),
             _listen(settings),
         )
+        self._store_probe = Probe(self._store_takes_a_write, self._clock.monotonic)
         self._watch()
 
     async def serve(self) -> None:
@@ -175,8 +177,9 @@ class Daemon:
                     self._follow(await pending_invites(self.client))
             except TokenRefused as error:
                 raise CredentialsRefused(f"homeserver.access_token: {error}") from error
-            except MatrixError as error:
-                log.warning("homeserver_unreachable", error=error.code, reason=str(error), wait_s=wait_s)
+            except (MatrixError, StoreUnavailable) as error:
+                name = "homeserver_unreachable" if isinstance(error, MatrixError) else "start_waits_for_the_store"
+                log.warning(name, error=error.code, reason=str(error), wait_s=wait_s)
                 await self._clock.sleep(wait_s)
                 wait_s = min(LONGEST_RETRY_S, wait_s * 2)
             else:
@@ -244,6 +247,12 @@ class Daemon:
 
     async def _readiness(self) -> tuple[str, ...]:
         """Codes of what is wrong: the store must take a write, and Matrix must have been heard from."""
+        problems = [] if await self._store_probe() else [StoreUnavailable.code]
+        if (trouble := self._trouble_code()) is not None:
+            problems.append(trouble)
+        return tuple(problems)
+
+    async def _store_takes_a_write(self) -> bool:
         own = self._world.own
 
         def write(tx: Tx) -> None:
@@ -251,15 +260,12 @@ class Daemon:
             if position is not None:
                 tx.move(own, position)
 
-        problems = []
         try:
             async with asyncio.timeout(PROBE_S):
                 await self._store.run(write)
         except (StoreUnavailable, TimeoutError):
-            problems.append("store_unavailable")
-        if (trouble := self._trouble_code()) is not None:
-            problems.append(trouble)
-        return tuple(problems)
+            return False
+        return True
 
     def _watch(self) -> None:
         self._metrics.watch("agentpod_waiting_calls", "Calls that wait for an answer.", self._waiters.open_waits)
@@ -284,6 +290,9 @@ def policy_of(settings: Settings, aliases: dict[str, RoomId]) -> Policy:
                 reactions=Reactions(route.reactions),
                 max_pending=route.max_pending,
                 mask_secrets=route.mask_secrets,
+                approver_level=None if route.approvers_from is None else route.approvers_from.least,
+                quorum=route.quorum,
+                not_requester=route.not_requester,
             )
             for name, route in settings.routes.items()
         },
@@ -307,6 +316,7 @@ def tokens_of(settings: Settings) -> list[tuple[str, Caller]]:
                 client=ClientName(name),
                 routes=frozenset(RouteName(route) for route in client.routes),
                 harnesses=frozenset(client.harnesses),
+                requester=client.requester,
             ),
         )
         for name, client in settings.clients.items()

@@ -15,8 +15,19 @@ if TYPE_CHECKING:
     from agentpod_bot.core.model import Question
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-REFUSALS = ("hint", "late", "not_approver", "no_file_yet", "which", "structured", "undecryptable", "set_aside")
-KINDS = ("upload", "question", "file", "outcome", "again", "hint", "keycap")
+REFUSALS = (
+    "hint",
+    "late",
+    "not_approver",
+    "requester",
+    "no_file_yet",
+    "which",
+    "not_rejected",
+    "structured",
+    "undecryptable",
+    "set_aside",
+)
+KINDS = ("upload", "question", "file", "outcome", "again", "votes", "hint", "keycap")
 _SECONDS = (0.5, 1, 2.5, 5, 10, 30, 60, 300, 900, 1800, 3600, 14400, 86400)
 
 

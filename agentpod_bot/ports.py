@@ -27,7 +27,17 @@ if TYPE_CHECKING:
         TxnId,
         UserId,
     )
-    from agentpod_bot.core.model import Attachment, Closing, NewQuestion, Offered, Progress, Question, Status
+    from agentpod_bot.core.model import (
+        Attachment,
+        Closing,
+        Listed,
+        NewQuestion,
+        Offered,
+        Progress,
+        Question,
+        Status,
+        Vote,
+    )
     from agentpod_bot.core.room import RoomState
 
 T = TypeVar("T")
@@ -62,14 +72,15 @@ class Chance(Protocol):
 
 
 class Priority(IntEnum):
-    """Order inside a room's outbox: questions and their files, then edits, then hints, then seeded reactions."""
+    """Order inside a room's outbox: questions and their files, edits that show an end, edits that do not, hints, seeded reactions."""
 
     UPLOAD = 0
     QUESTION = 1
     FILE = 2
     EDIT = 3
-    HINT = 4
-    SEED = 5
+    PROGRESS = 4
+    HINT = 5
+    SEED = 6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,9 +135,12 @@ class AuditRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
-    """Questions newest first, and the cursor of the next page (None at the end)."""
+    """Questions newest first, and the cursor of the next page (None at the end).
 
-    questions: tuple[Question, ...]
+    A hundred questions may have asked for 100 MiB, so a page holds nothing of what they asked.
+    """
+
+    questions: tuple[Listed, ...]
     cursor: int | None
 
 
@@ -256,6 +270,23 @@ class Tx(Protocol):
         """The earliest deadline of an open question."""
         ...
 
+    # votes
+    def vote(self, row: Row, vote: Vote) -> None:
+        """Keep a person's vote, in place of an earlier one of theirs for the same question."""
+        ...
+
+    def votes(self, row: Row) -> tuple[Vote, ...]:
+        """Everybody's latest vote for a question, in the order in which they came."""
+        ...
+
+    def voted(self, event_id: EventId) -> tuple[Row, Vote] | None:
+        """The question and the vote that this event gave, while it is that person's latest."""
+        ...
+
+    def withdraw(self, row: Row, sender: UserId) -> None:
+        """Forget a person's vote for a question."""
+        ...
+
     # outbox
     def enqueue(self, effect: NewEffect) -> bool:
         """Add an effect; False, and nothing changes, where that effect exists already."""
@@ -269,8 +300,12 @@ class Tx(Protocol):
         """An effect of a question that was not sent yet."""
         ...
 
-    def has_edit_to_render(self, row: Row) -> bool:
+    def has_edit_to_render(self, row: Row, priority: Priority = Priority.EDIT) -> bool:
         """Whether an edit of the question is unsent and has no content yet: it will say what is true then."""
+        ...
+
+    def content_of(self, row: Row, effect: str) -> Mapping[str, Any] | None:
+        """What an effect of a question said or is to say; None where there is none, or it is not rendered yet."""
         ...
 
     def begin(self, room_id: RoomId, now_ms: int) -> Effect | None:

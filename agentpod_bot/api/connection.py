@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import secrets
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, cast
 
 import structlog
 from aiohttp import web
 from aiohttp.abc import AbstractAccessLogger
 
+from agentpod_bot.api.crowd import room_for
 from agentpod_bot.api.problem import INTERNAL, of_http, problem
 
 if TYPE_CHECKING:
     import asyncio
+
+    from agentpod_bot.api.crowd import Crowd
 
 CORRELATION_HEADER = "X-Correlation-Id"
 
@@ -22,7 +25,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What one connection may cost. Sizes in bytes, times in seconds."""
+    """What connections may cost, each of them and all together. Sizes in bytes, times in seconds."""
 
     body_bytes: int = 1_048_576
     line_bytes: int = 8_190
@@ -37,6 +40,8 @@ class Limits:
     """Without any request."""
     lingering_s: float = 5.0
     """How long the rest of a body that was refused is still read, so that its sender sees the answer."""
+    connections: int = field(default_factory=room_for)
+    """Open at a time; one more is closed at once."""
 
 
 class Silent(AbstractAccessLogger):
@@ -52,11 +57,16 @@ class Silent(AbstractAccessLogger):
 
 
 class Connection(web.RequestHandler):
-    """The library's connection, with a deadline for a request's head and problem documents for what cannot be read."""
+    """The library's connection, with a deadline for a request's head and problem documents for what cannot be read.
 
-    __slots__ = ("_answering", "_head_deadline", "_head_s")
+    That a client has hung up is not seen while the library does not read: behind a call that
+    waits, after 32 further calls or a large body. Its place then stays taken until the wait
+    ends. It is a place of that client's own token, and reading on would cost memory instead.
+    """
 
-    def __init__(self, manager: web.Server, *, loop: asyncio.AbstractEventLoop, limits: Limits) -> None:
+    __slots__ = ("_answering", "_crowd", "_head_deadline", "_head_s")
+
+    def __init__(self, manager: web.Server, *, loop: asyncio.AbstractEventLoop, limits: Limits, crowd: Crowd) -> None:
         super().__init__(
             manager,
             loop=loop,
@@ -68,6 +78,7 @@ class Connection(web.RequestHandler):
             lingering_time=limits.lingering_s,
             auto_decompress=False,
         )
+        self._crowd = crowd
         self._head_s = limits.head_s
         self._head_deadline: asyncio.TimerHandle | None = None
         self._answering = False
@@ -78,12 +89,21 @@ class Connection(web.RequestHandler):
         self._disarm()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Expect the first request's head in time, for nobody connects in order to say nothing."""
+        """Expect the first request's head in time, for nobody connects in order to say nothing.
+
+        Where there is no room for one more, it is closed before anything is made of it.
+        """
+        if not self._crowd.enter(self, self._loop.time()):
+            cast("asyncio.Transport", transport).abort()
+            return
         super().connection_made(transport)
         self._arm()
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        """Forget the deadline."""
+        """Forget the deadline, and make room for another."""
+        if self not in self._crowd:
+            return  # it was never let in
+        self._crowd.leave(self)
         self._disarm()
         super().connection_lost(exc)
 
@@ -136,7 +156,7 @@ class Connection(web.RequestHandler):
     def _give_up(self) -> None:
         self._head_deadline = None
         if not self._answering:
-            log.info("http_head_timed_out")
+            log.debug("http_head_timed_out")
             self.force_close()
 
 

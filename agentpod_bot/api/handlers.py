@@ -19,7 +19,7 @@ from agentpod_bot.harness.opaque import fault_of_id, is_plain
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from agentpod_bot.core.ids import Row
+    from agentpod_bot.core.model import Question
 
 
 async def create(request: web.Request) -> web.StreamResponse:
@@ -35,7 +35,7 @@ async def create(request: web.Request) -> web.StreamResponse:
     submitted = await whole(request.app[BROKER].submit(asked, caller))
     status = 201 if submitted.created else 200
     try:
-        return await _when_closed(request, submitted.question.row, wait_s, status=status)
+        return await _when_closed(request, submitted.question, wait_s, status=status)
     except (TooManyWaits, StoreUnavailable):
         if SENT in request:
             raise
@@ -46,7 +46,7 @@ async def read(request: web.Request) -> web.StreamResponse:
     """Show one request, at once, or when it is closed or the wait is over."""
     wait_s = Query(request.query.items()).wait_s()
     question = await request.app[BROKER].get(request[CALLER], _request_id(request))
-    return await _when_closed(request, question.row, wait_s, status=200)
+    return await _when_closed(request, question, wait_s, status=200)
 
 
 async def page(request: web.Request) -> web.StreamResponse:
@@ -122,13 +122,13 @@ async def schema(request: web.Request) -> web.StreamResponse:
     return web.Response(body=request.app[SCHEMA], content_type=JSON)
 
 
-async def _when_closed(request: web.Request, row: Row, wait_s: float, *, status: int) -> web.StreamResponse:
+async def _when_closed(request: web.Request, read: Question, wait_s: float, *, status: int) -> web.StreamResponse:
     """Answer with a question as it is when it is closed, or the wait is over.
 
     The answer is written while the broker still holds the call: only what was written
     without an error counts as delivered.
     """
-    async with left_whole(request.app[BROKER].waiting(row, up_to_s=wait_s)) as question:
+    async with left_whole(request.app[BROKER].waiting(read, up_to_s=wait_s)) as question:
         await send(request, reply(view(question), status=status))
     return request[SENT]
 

@@ -25,8 +25,8 @@ class Broker(Protocol):
         """Take a request, or find the one that it repeats."""
         ...
 
-    def waiting(self, row: Row, *, up_to_s: float) -> AbstractAsyncContextManager[Question]:
-        """Wait until a question is closed, at most `up_to_s` seconds; give it as it is then.
+    def waiting(self, question: Question, *, up_to_s: float) -> AbstractAsyncContextManager[Question]:
+        """Wait until a question, just read, is closed, at most `up_to_s` seconds; give it as it is then.
 
         The body answers the call; leaving it without an exception while the question is
         closed marks it delivered. Entering raises `ShuttingDown` or `TooManyWaits`.

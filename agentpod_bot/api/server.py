@@ -14,6 +14,7 @@ from aiohttp import web
 
 from agentpod_bot.api.calls import LIMITS, STOPPING
 from agentpod_bot.api.connection import Connection
+from agentpod_bot.api.crowd import BACKLOG, Crowd
 from agentpod_bot.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
-BACKLOG = 128
 OWNER_ONLY = 0o600
 NOT_FOR_OTHERS = 0o177
 
@@ -55,6 +55,7 @@ class Server:
         self._listen = listen
         # The library waits twice: for the answers, and again for its tasks.
         self._runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=stop_within_s / 2)
+        self._crowd = Crowd(app[LIMITS].connections)
         self._listener: asyncio.Server | None = None
         self._inode: tuple[int, int] | None = None
 
@@ -132,7 +133,7 @@ class Server:
         manager = self._runner.server
         if manager is None:  # accepted in the same turn of the loop in which the server was stopped
             raise ConnectionAbortedError("the server is stopped")
-        return Connection(manager, loop=asyncio.get_running_loop(), limits=self._app[LIMITS])
+        return Connection(manager, loop=asyncio.get_running_loop(), limits=self._app[LIMITS], crowd=self._crowd)
 
     def _remove_socket(self) -> None:
         """Remove our socket file, unless another stands in its place by now."""

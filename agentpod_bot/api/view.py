@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, assert_never
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from agentpod_bot.core.model import Claim, Meaning, Outcome, Scope, Status, Via
+from agentpod_bot.core.model import Claim, Listed, Meaning, Outcome, Scope, Status, Via
 
 if TYPE_CHECKING:
     from agentpod_bot.core.model import Closing, Question
@@ -127,28 +127,13 @@ class NotReady(Shown):
 
 def view(question: Question) -> View:
     """Show one question."""
-    asked = question.asked
-    return View(
-        request_id=asked.key.request_id,
-        session_id=asked.session_id,
-        request_seq=asked.request_seq,
-        status=question.status,
-        route=asked.route,
-        room_id=asked.room_id,
-        event_id=question.event_id,
-        code=asked.code,
-        created_at=rfc3339(asked.created_at_ms),
-        expires_at=rfc3339(asked.expires_at_ms),
-        delivered_at=None if question.delivered_at_ms is None else rfc3339(question.delivered_at_ms),
-        subject=Subject(id=asked.key.request_id, revision=asked.key.revision, digest=asked.digest, salt=asked.salt),
-        decision=_decision(question),
-    )
+    return _view(Listed.of(question))
 
 
 def views(page: Page) -> Views:
     """Show one page. Its cursor is a string, for whoever reads it should not count with it."""
     return Views(
-        requests=[view(question) for question in page.questions],
+        requests=[_view(question) for question in page.questions],
         next_cursor=None if page.cursor is None else str(page.cursor),
     )
 
@@ -159,13 +144,31 @@ def rfc3339(at_ms: int) -> str:
     return at.replace(tzinfo=None).isoformat(timespec="milliseconds") + "Z"
 
 
-def _decision(question: Question) -> SelectedOption | AnsweredElsewhere | Unanswered | None:
+def _view(listed: Listed) -> View:
+    return View(
+        request_id=listed.key.request_id,
+        session_id=listed.session_id,
+        request_seq=listed.request_seq,
+        status=listed.status,
+        route=listed.route,
+        room_id=listed.room_id,
+        event_id=listed.event_id,
+        code=listed.code,
+        created_at=rfc3339(listed.created_at_ms),
+        expires_at=rfc3339(listed.expires_at_ms),
+        delivered_at=None if listed.delivered_at_ms is None else rfc3339(listed.delivered_at_ms),
+        subject=Subject(id=listed.key.request_id, revision=listed.key.revision, digest=listed.digest, salt=listed.salt),
+        decision=_decision(listed),
+    )
+
+
+def _decision(listed: Listed) -> SelectedOption | AnsweredElsewhere | Unanswered | None:
     """How a question ended. A row that contradicts itself is an error here, and never an answer."""
-    closing = question.closing
-    if question.is_open:
+    closing = listed.closing
+    if listed.is_open:
         return None
-    if closing is None or closing.outcome.status is not question.status:
-        raise ValueError(f"question {question.row} is {question.status}, and its end says otherwise")
+    if closing is None or closing.outcome.status is not listed.status:
+        raise ValueError(f"question {listed.row} is {listed.status}, and its end says otherwise")
     at = rfc3339(closing.at_ms)
     match closing.outcome:
         case Outcome.SELECTED:

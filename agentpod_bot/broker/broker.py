@@ -67,7 +67,7 @@ class Broker:
         ready: Ready | None = None
 
         def work(tx: Tx, after: After) -> tuple[Submitted, Ready | None]:
-            submitted = submit(tx, asked, caller.client, route, after=after, means=self._means)
+            submitted = submit(tx, asked, caller, route, after=after, means=self._means)
             return submitted, self._outbox.begin(tx, route.room_id) if reserved else None
 
         try:
@@ -89,20 +89,20 @@ class Broker:
         return submitted
 
     @asynccontextmanager
-    async def waiting(self, row: Row, *, up_to_s: float) -> AsyncIterator[Question]:
-        """Enter when the question is closed, or `up_to_s` seconds passed, with the question as it is then.
+    async def waiting(self, question: Question, *, up_to_s: float) -> AsyncIterator[Question]:
+        """Enter when a question, just read, is closed, or `up_to_s` seconds passed, with what it is then.
 
         The body hands it to the client; leaving without an exception marks a closed one
         as delivered. Raises `ShuttingDown` and `TooManyWaits` on entering.
         """
-        question = await self.question(row)
+        row = question.row
         if not question.is_open or up_to_s <= 0:
             yield question
             await self._deliver(question)
             return
         limit = self._means.world.policy.limits.max_waits_per_token
         with self._waiters.place(row, question.key.client, limit=limit) as released:
-            question = await self.question(row)  # it may have closed before the place was taken
+            question = await self.question(row)  # it may have closed since it was read
             if question.is_open:
                 done, _ = await asyncio.wait({released}, timeout=up_to_s)
                 question = released.result() if done else await self.question(row)

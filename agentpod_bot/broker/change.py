@@ -29,6 +29,7 @@ QUESTION = "question"
 FILE = "file"
 OUTCOME = "outcome"
 AGAIN = "again"
+VOTES = "votes"
 KEYCAPS = "keycaps"
 KEYCAP = "keycap"
 SEED_AFTER_MS = 3_000

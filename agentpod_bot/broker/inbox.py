@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING, assert_never
 
 import structlog
 
-from agentpod_bot.broker.change import After, Means, change
+from agentpod_bot.broker.change import After, Means, change, edit_again
 from agentpod_bot.broker.said_back import SaidBack
+from agentpod_bot.broker.votes import take, withdraw
 from agentpod_bot.core.ids import Code, TxnId
 from agentpod_bot.core.judge import LATE_MS, QUIET_MS, judge_reacted, judge_said
-from agentpod_bot.core.lifecycle import Answered, Lapsed, Posted, Undelivered
+from agentpod_bot.core.lifecycle import Lapsed, Posted, Undelivered
 from agentpod_bot.core.room import (
+    Created,
     EncryptionOn,
     Foreign,
     ForeignEdit,
@@ -26,6 +28,7 @@ from agentpod_bot.core.room import (
     OwnEdit,
     OwnOther,
     OwnQuestion,
+    Powered,
     Reacted,
     Redacted,
     Replaced,
@@ -38,9 +41,11 @@ from agentpod_bot.core.room import (
 from agentpod_bot.core.scene import (
     Accept,
     AskWhich,
+    FromRequester,
     Hint,
     Ignore,
     Late,
+    Left,
     ListOpen,
     NamesNothing,
     NamesOther,
@@ -48,7 +53,9 @@ from agentpod_bot.core.scene import (
     NoFileYet,
     NotApprover,
     Refuse,
+    RejectSeveral,
     Scene,
+    WhyLeft,
 )
 from agentpod_bot.core.structured import judge_structured
 from agentpod_bot.errors import MatrixError, Unavailable
@@ -193,10 +200,10 @@ class Inbox:
                 self._shown(tx, event, room, after)
             case OwnEdit(target=target):
                 question = _in_room(tx, target, room)
-                if question is None:
+                if question is None and event.closes:
                     tx.close_foreign(target, event.sender, event.ts)
-                elif event.closes:
-                    tx.show_closed(question.row, event.ts)
+                elif question is not None:
+                    self._edited(tx, event, question, after)
             case ForeignQuestion():
                 self._keep_foreign(tx, event, room, event.code, event.expires_at_ms)
             case ForeignEdit(target=target):
@@ -206,15 +213,23 @@ class Inbox:
                 if question is not None:
                     tx.show_closed(question.row, event.ts)
                     change(tx, question, Undelivered("redacted"), after, self._means)
+                withdraw(tx, event, target, room, after, self._means)
                 for foreign in tx.foreign(room.room_id, since_ms=event.ts):
                     if foreign.event_id == target:
                         tx.close_foreign(target, foreign.sender, event.ts)
             case Undecryptable():
                 self._unreadable(tx, event, room, after)
-            case OwnOther() | Membered() | EncryptionOn() | Replaced() | Unheeded():
+            case OwnOther() | Membered() | EncryptionOn() | Replaced() | Powered() | Created() | Unheeded():
                 pass  # membership and room state are taken from the batch as a whole
             case _:
                 assert_never(event)
+
+    def _edited(self, tx: Tx, event: OwnEdit, question: Question, after: After) -> None:
+        """Our own edit of our own question. One that shows it open after its end was on its way too long."""
+        if event.closes:
+            tx.show_closed(question.row, event.ts)
+        elif question.shown_closed_ts is not None:
+            edit_again(tx, question, after, self._means)
 
     def _shown(self, tx: Tx, event: OwnQuestion, room: RoomState, after: After) -> None:
         """Our own question in the timeline: what comes after it can be an answer to it.
@@ -294,11 +309,12 @@ class Inbox:
         """Do what a verdict says. Only `Accept` can close a question, and only if the store agrees."""
         back = SaidBack(tx, self._means, scene.room, after)
         match verdict:
-            case Accept(question=question, selected=selected):
-                answered = Answered(selected, event.sender, event.event_id, event.ts)
-                if change(tx, question, answered, after, self._means) is None:
+            case Accept(question=question):
+                if not take(tx, event, verdict, scene.room, after, self._means):
                     change(tx, question, Lapsed(), after, self._means)
                     back.missed(event, tx.question(question.row) or question)
+            case RejectSeveral():
+                self._reject(tx, event, verdict, scene, after)
             case Late(question=question):
                 back.late(event, question)
             case AskWhich():
@@ -307,6 +323,8 @@ class Inbox:
                 back.hint(event, question)
             case NotApprover(question=question):
                 back.not_approver(event, question)
+            case FromRequester(question=question):
+                back.from_requester(event, question)
             case NoFileYet(question=question):
                 back.no_file_yet(event, question)
             case Refuse(question=question, why=why):
@@ -317,6 +335,20 @@ class Inbox:
                 pass
             case _:
                 assert_never(verdict)
+
+    def _reject(self, tx: Tx, event: Answer, verdict: RejectSeveral, scene: Scene, after: After) -> None:
+        """Reject each question by itself; what could not be rejected is told in one notice."""
+        back = SaidBack(tx, self._means, scene.room, after)
+        left = list(verdict.left)
+        for accepted in verdict.rejected:
+            if not take(tx, event, accepted, scene.room, after, self._means):
+                change(tx, accepted.question, Lapsed(), after, self._means)
+                now = tx.question(accepted.question.row) or accepted.question
+                left.append(Left(now.asked.code, WhyLeft.UNKNOWN if now.is_open else WhyLeft.CLOSED, now))
+        if left:
+            back.not_rejected(event, left)
+        elif not verdict.rejected:
+            back.reject_which(event, scene.open)
 
     def _unreadable(self, tx: Tx, event: Undecryptable, room: RoomState, after: After) -> None:
         scene = self._scene(tx, event, room, names=event.names.named)

@@ -12,8 +12,21 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from agentpod_bot.broker.change import FILE, KEYCAP, KEYCAPS, OUTCOME, QUESTION, REACTION, UPLOAD, After, Means, change
+from agentpod_bot.broker.change import (
+    FILE,
+    KEYCAP,
+    KEYCAPS,
+    OUTCOME,
+    QUESTION,
+    REACTION,
+    UPLOAD,
+    VOTES,
+    After,
+    Means,
+    change,
+)
 from agentpod_bot.broker.uploads import MOST_TRIES, Uploads
+from agentpod_bot.broker.votes import standing
 from agentpod_bot.core.lifecycle import Posted, Undelivered
 from agentpod_bot.core.model import Attachment, Status
 from agentpod_bot.errors import HomeserverUnavailable, RateLimited, Refused, StoreUnavailable, TokenRefused
@@ -21,6 +34,7 @@ from agentpod_bot.ports import Effect, Priority
 from agentpod_bot.render.attachment import file_message
 from agentpod_bot.render.notices import keycaps
 from agentpod_bot.render.outcome import closed_message, outcome
+from agentpod_bot.render.votes import votes_shown
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -192,6 +206,9 @@ class Outbox:
         if name == FILE and not question.is_open:
             tx.abandon(effect.effect_id, "closed before it was shown")
             return None
+        if name == VOTES and not question.is_open:
+            tx.abandon(effect.effect_id, "decided meanwhile")  # it would make the question look open again
+            return None
         if name == UPLOAD:
             return Ready(effect, question)
         if name == KEYCAPS:
@@ -227,7 +244,7 @@ class Outbox:
             return await self._upload(effect, ready.question)
         if content is None and ready.question is not None:
             await self._waiters.settled(ready.question.row, up_to_s=SETTLE_S)
-            content = await self._store.run(lambda tx: _render(tx, effect))
+            content = await self._store.run(lambda tx: _render(tx, effect, self._means))
         if content is None:
             return True
         kind = effect.effect.split(":", 1)[0]
@@ -316,7 +333,7 @@ class Outbox:
         return half + half * int(self._means.chance.hex(16), 16) // 0xFFFF
 
 
-def _render(tx: Tx, effect: Effect) -> Mapping[str, Any] | None:
+def _render(tx: Tx, effect: Effect, means: Means) -> Mapping[str, Any] | None:
     """Give an edit its content, from the question as it is now; kept before the first try."""
     question = None if effect.row is None else tx.question(effect.row)
     if question is None or question.event_id is None:
@@ -324,6 +341,12 @@ def _render(tx: Tx, effect: Effect) -> Mapping[str, Any] | None:
         return None
     if effect.effect == FILE:
         content = file_message(question)
+    elif effect.priority is Priority.PROGRESS:
+        asked = tx.content_of(question.row, QUESTION)
+        if asked is None or not question.is_open:
+            tx.abandon(effect.effect_id, "decided meanwhile")
+            return None
+        content = votes_shown(question, asked, standing(tx, question, means))
     elif question.closing is not None:
         content = outcome(question)
     else:

@@ -43,7 +43,7 @@ class Rooms:
         done = True
         for room_id in tuple(self._invited):
             done &= await self._join(room_id)
-        for room_id in self._world.unknown():
+        for room_id in self._world.unknown() | self._world.powerless():
             try:
                 await self._world.refresh(room_id)
             except MatrixError as error:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from agentpod_bot.core.ids import EventId
     from agentpod_bot.core.model import Question
     from agentpod_bot.core.room import RoomEvent, RoomState, Seen
+    from agentpod_bot.core.scene import Left
     from agentpod_bot.ports import Tx
 
 WHICH_EVERY_MS = 10_000
@@ -54,6 +55,24 @@ class SaidBack:
         """Only approvers answer."""
         self._about(question, event, "not_approver", notices.not_approver(question, **_where(event)))
 
+    def from_requester(self, event: Seen, question: Question) -> None:
+        """Who asked does not approve."""
+        self._about(question, event, "requester", notices.from_requester(question, **_where(event)))
+
+    def not_rejected(self, event: Seen, left: Sequence[Left]) -> None:
+        """Some codes of a rejection of several rejected nothing; said once for all of them."""
+        for each in left:
+            if each.question is not None:
+                self._audit(each.question, event, f"not_rejected_{each.why.value}")
+        self._record("not_rejected", event)
+        self._say(f"{HINT}:reject:{event.event_id}", notices.not_rejected(left, **_where(event)))
+
+    def reject_which(self, event: Seen, questions: Sequence[Question]) -> None:
+        """A rejection of several names no code."""
+        self._record("not_rejected", event)
+        content = notices.reject_which(questions, now_ms=self.means.clock.now_ms(), **_where(event))
+        self._say(f"{HINT}:reject:{event.event_id}", content)
+
     def no_file_yet(self, event: Seen, question: Question) -> None:
         """The full text is not in the room."""
         self._about(question, event, "no_file_yet", notices.no_file_yet(question, **_where(event)))
@@ -86,12 +105,15 @@ class SaidBack:
         self._record("set_aside", event)
 
     def _about(self, question: Question, event: Seen, what: str, content: dict[str, Any], detail: str = "") -> None:
-        now_ms = self.means.clock.now_ms()
-        audit(self.tx, question, what, now_ms, sender=event.sender, event_id=event.event_id, detail=detail or None)
+        self._audit(question, event, what, detail)
         self.after.refused.append(what)
         effect = f"{HINT}:{what}:{event.sender}"
         self.tx.enqueue(self.means.effect(self.room.room_id, effect, Priority.HINT, content, row=question.row))
         self.after.rooms.add(self.room.room_id)
+
+    def _audit(self, question: Question, event: Seen, what: str, detail: str = "") -> None:
+        now_ms = self.means.clock.now_ms()
+        audit(self.tx, question, what, now_ms, sender=event.sender, event_id=event.event_id, detail=detail or None)
 
     def _say(self, effect: str, content: dict[str, Any]) -> None:
         self.tx.enqueue(self.means.effect(self.room.room_id, effect, Priority.HINT, content))

@@ -13,6 +13,7 @@ from agentpod_bot.core.lifecycle import Superseded
 from agentpod_bot.core.model import Attachment, Key, NewQuestion, Submitted
 from agentpod_bot.core.policy import check_caps, check_reachable
 from agentpod_bot.core.text import folded
+from agentpod_bot.core.votes import check_decidable
 from agentpod_bot.errors import Invalid, RequestClosed, RequestIdReused, Unavailable
 from agentpod_bot.ports import Priority
 from agentpod_bot.render.question import compose
@@ -20,8 +21,7 @@ from agentpod_bot.render.question import compose
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from agentpod_bot.core.ids import ClientName
-    from agentpod_bot.core.model import Offered, Option, PermissionRequest
+    from agentpod_bot.core.model import Caller, Offered, Option, PermissionRequest
     from agentpod_bot.core.policy import Limits, Route
     from agentpod_bot.ports import Tx
 
@@ -29,14 +29,13 @@ DAY_MS = 86_400_000
 SALT_BITS = 128
 
 
-def submit(
-    tx: Tx, asked: PermissionRequest, client: ClientName, route: Route, *, after: After, means: Means
-) -> Submitted:
+def submit(tx: Tx, asked: PermissionRequest, caller: Caller, route: Route, *, after: After, means: Means) -> Submitted:
     """Store a new question, or return the one that this request repeats.
 
     A repeat is recognised before deadline, caps and availability are looked at; none of
     them refuses it. Raises what `Broker.submit` says.
     """
+    client = caller.client
     key = content_key(asked, route.name)
     request_id = asked.request_id
     if request_id is None and asked.request_seq is not None:
@@ -55,7 +54,7 @@ def submit(
     trouble = means.world.trouble()
     if trouble is not None:
         raise Unavailable(trouble)
-    mentions = check_reachable(route, means.world.room(route.room_id))
+    room = check_reachable(means.world.policy, route, means.world.room(route.room_id))
     if earlier is not None:
         change(tx, earlier, Superseded(), after, means)
     check_caps(
@@ -101,9 +100,15 @@ def submit(
         raw=asked.raw,
         masked=route.mask_secrets,
         attachment=Attachment.WANTED,
+        requester=caller.requester,
     )
-    others = frozenset(tx.codes(route.room_id, since_ms=now_ms + 1))
-    new, content = compose(bare, mentions=tuple(sorted(mentions)), other_codes=others)
+    alive = [f for f in tx.foreign(route.room_id, since_ms=now_ms) if f.closed_ts is None and f.expires_at_ms >= now_ms]
+    others = frozenset(
+        code for code in (*(q.asked.code for q in in_room), *(f.code for f in alive)) if code is not None
+    )
+    mentions = tuple(sorted(route.approvers & room.joined))
+    new, content = compose(bare, mentions=mentions, other_codes=others)
+    check_decidable(means.world.policy, route, room, new)
     question = tx.insert(new)
     if question.asked.attachment is Attachment.WANTED:
         tx.enqueue(means.effect(route.room_id, UPLOAD, Priority.UPLOAD, None, row=question.row))

@@ -9,7 +9,7 @@ from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from agentpod_bot.core.room import EncryptionOn, Membered, Membership, Replaced, RoomState
+from agentpod_bot.core.room import Created, EncryptionOn, Membered, Membership, Powered, Replaced, RoomState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -106,6 +106,15 @@ class World:
         """Configured rooms whose state has to be read."""
         return frozenset(room_id for room_id in self.heard() if not self.known(room_id))
 
+    def powerless(self) -> frozenset[RoomId]:
+        """Rooms in which a route's approvers go by power levels that are not known: read again, now and then."""
+        wanted = {route.room_id for route in self.policy.routes.values() if route.approver_level is not None}
+        return frozenset(
+            room_id
+            for room_id in wanted
+            if (room := self._rooms.get(room_id)) is not None and room.bot_joined and room.powers is None
+        )
+
 
 def _after(room: RoomState, part: RoomBatch, own: UserId) -> RoomState:
     events: Iterable[object] = (*part.state, *part.timeline)
@@ -119,6 +128,10 @@ def _after(room: RoomState, part: RoomBatch, own: UserId) -> RoomState:
                 room = replace(room, encrypted=True)
             case Replaced():
                 room = replace(room, replaced=True)
+            case Powered(powers=powers):
+                room = replace(room, powers=powers)
+            case Created(creators=creators):
+                room = replace(room, creators=creators)
             case _:
                 pass  # says nothing about the room itself
     return replace(room, bot_joined=False) if part.left else room

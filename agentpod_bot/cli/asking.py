@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from agentpod_bot.cli.exits import ExitCode, Stopped
 from agentpod_bot.core.ids import OptionId, RequestId
 from agentpod_bot.core.model import BOTS_OWN_REJECT, Meaning, Scope
+from agentpod_bot.errors import AgentpodError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -119,7 +120,7 @@ def instant(text: object) -> datetime | None:
     """A time of a view; None where it is none."""
     try:
         return datetime.fromisoformat(str(text)).astimezone(UTC)
-    except ValueError:
+    except (ValueError, OverflowError):
         return None
 
 
@@ -148,8 +149,11 @@ def bound(asked: Asked, view: View) -> bool:
 
     match view.get("subject"):
         case {"digest": str(given), "revision": int(revision), "salt": str(salt)}:
-            request = parse(json.dumps(asked.body).encode())
-            return given == digest(request, request_id=asked.request_id, revision=revision, salt=salt)
+            try:
+                request = parse(json.dumps(asked.body).encode())
+                return given == digest(request, request_id=asked.request_id, revision=revision, salt=salt)
+            except AgentpodError:
+                return False  # no daemon of ours would have taken it
         case _:
             return False
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import secrets
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from agentpod_bot.cli import asking, endpoint
-from agentpod_bot.cli.exits import ExitCode, Stopped
+from agentpod_bot.cli.exits import ExitCode, Stopped, say
 from agentpod_bot.core.ids import RequestId, SessionId
 
 PAGE = 100
@@ -105,6 +104,7 @@ def ask(
       3    no answer: expired, cancelled, closed elsewhere, not deliverable;
            also always with --no-wait, which prints the request's id instead
       69   the daemon does not answer, or cannot ask now
+      74   the answer could not be written to stdout
       77   the daemon refuses the token
       78   the configuration file or the token file cannot be used
       130  interrupted (other signals: 128 and the signal's number)
@@ -162,12 +162,12 @@ def list_requests(
 
     views = asyncio.run(waiting.requests(where, query))
     if as_json:
-        typer.echo(json.dumps(views, indent=2, ensure_ascii=False))
+        typer.echo(waiting.readable(views))
         return
     for view in views:
         typer.echo(waiting.line(view))
     if not views:
-        typer.echo("No requests.", err=True)
+        say("No requests.")
 
 
 def cancel(
@@ -221,5 +221,5 @@ def healthcheck(*, config: ConfigOfAddress = None, url: Url = None, socket: Sock
 
     problems = asyncio.run(waiting.not_ready(where))
     for problem in problems:
-        typer.echo(f"not ready: {waiting.shown(problem)}", err=True)
+        say(f"not ready: {waiting.shown(problem)}")
     raise typer.Exit(ExitCode.NO if problems else ExitCode.OK)

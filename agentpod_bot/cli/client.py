@@ -13,6 +13,7 @@ import aiohttp
 from yarl import URL
 
 from agentpod_bot.cli.exits import ExitCode, Stopped
+from agentpod_bot.core.text import visible_line
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 CALL_S = 30.0
 """Seconds that a call may take beside what it waits for."""
 CONNECT_S = 5.0
+LONGEST_SENTENCE = 2_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,14 +42,13 @@ class Reply:
 
     @property
     def sentence(self) -> str:
-        """What a problem document says, with every field that it faults."""
-        said = self.content.get("detail") or self.content.get("title") or f"HTTP {self.status}"
-        faults = [
-            f"{'.'.join(map(str, fault.get('loc', ())))}: {fault.get('msg', '')}"
-            for fault in self.content.get("errors") or ()
-            if isinstance(fault, dict)
-        ]
-        return "; ".join([str(said), *(fault for fault in faults if fault not in str(said))])
+        """What a problem document says, with every field that it faults, on one line and safe for a terminal.
+
+        Whatever answers may be no daemon of ours, so any shape of content gives a sentence.
+        """
+        said = str(self.content.get("detail") or self.content.get("title") or f"HTTP {self.status}")
+        faults = [fault for fault in faults_of(self.content.get("errors")) if fault not in said]
+        return visible_line("; ".join([said, *faults]), limit=LONGEST_SENTENCE)
 
 
 class Unreached(Exception):
@@ -147,6 +148,20 @@ def content_of(body: bytes) -> dict[str, Any]:
     return content if isinstance(content, dict) else {}
 
 
+def faults_of(errors: object) -> list[str]:
+    """The faults of a problem document as `field: reason`; what has another shape is left out."""
+    found: list[str] = []
+    for error in errors if isinstance(errors, list) else ():
+        match error:
+            case {"loc": [*loc], "msg": str(msg)}:
+                found.append(f"{'.'.join(map(str, loc))}: {msg}")
+            case {"msg": str(msg)}:
+                found.append(msg)
+            case _:
+                pass
+    return found
+
+
 def retry_after(response: aiohttp.ClientResponse) -> float | None:
     """The seconds of `Retry-After`; None where there are none (a date is not read)."""
     value = response.headers.get("Retry-After", "")
@@ -163,7 +178,7 @@ def reason(fault: BaseException) -> str:
         case aiohttp.ServerDisconnectedError():
             return "the connection was cut"
         case _:
-            return str(fault) or type(fault).__name__
+            return visible_line(str(fault) or type(fault).__name__, limit=LONGEST_SENTENCE)
 
 
 def refused(reply: Reply, endpoint: Endpoint) -> Stopped:
@@ -176,7 +191,7 @@ def refused(reply: Reply, endpoint: Endpoint) -> Stopped:
         case 400 | 413 | 415 | 422:
             return Stopped(ExitCode.USAGE, f"{endpoint} does not accept this: {reply.sentence}")
         case _:
-            code = f" ({reply.code})" if reply.code else ""
+            code = f" ({visible_line(reply.code, limit=LONGEST_SENTENCE)})" if reply.code else ""
             return Stopped(ExitCode.UNREACHABLE, f"{endpoint} cannot take this now: {reply.sentence}{code}")
 
 

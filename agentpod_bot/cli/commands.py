@@ -104,8 +104,11 @@ def check_config(*, config: Config = None) -> None:
     """
     from agentpod_bot.config.load import load  # noqa: PLC0415 - slow to import
     from agentpod_bot.config.report import report  # noqa: PLC0415 - likewise
+    from agentpod_bot.store import folder  # noqa: PLC0415 - likewise
 
-    for line in report(load(config, os.environ)):
+    loaded = load(config, os.environ)
+    folder.check(loaded.settings.store.path.resolve())
+    for line in report(loaded):
         typer.echo(line)
 
 

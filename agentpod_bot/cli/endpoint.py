@@ -111,7 +111,8 @@ def given_token(wanted: Wanted, environ: Mapping[str, str]) -> str | None:
         return token_in(wanted.token_file)
     if path := environ.get(TOKEN_FILE):
         return token_in(Path(path))
-    return environ.get(TOKEN) or None
+    token = environ.get(TOKEN)
+    return checked_token(token, f"the variable {TOKEN}") if token else None
 
 
 def token_in(path: Path) -> str:
@@ -123,6 +124,13 @@ def token_in(path: Path) -> str:
         raise Stopped(ExitCode.CONFIGURATION, f"cannot read the token file {path}: {reason}") from fault
     if not token:
         raise Stopped(ExitCode.CONFIGURATION, f"the token file {path} is empty")
+    return checked_token(token, f"the token file {path}")
+
+
+def checked_token(token: str, source: str) -> str:
+    """A token that a header can carry. Raises `Stopped` (78) for any other; it is never repeated."""
+    if not (token.isascii() and token.isprintable()) or " " in token:
+        raise Stopped(ExitCode.CONFIGURATION, f"{source} holds no token: it must be one word of visible ASCII")
     return token
 
 

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import sys
 import traceback
+from contextlib import suppress
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 PROGRAM = "agentpod-bot"
+NO_PLACE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
+"""What writing fails with where nothing is wrong with the program."""
 
 
 class ExitCode(IntEnum):
@@ -27,6 +33,8 @@ class ExitCode(IntEnum):
     NO_ANSWER = 3
     UNREACHABLE = 69
     BUG = 70
+    OUTPUT = 74
+    """A disk is full, or stdout takes no more: nobody can have read the answer."""
     REFUSED = 77
     CONFIGURATION = 78
     INTERRUPTED = 130
@@ -56,6 +64,13 @@ class Commands(TyperGroup):
         except Exception as failure:
             raise typer.Exit(explain(failure)) from failure
 
+    def main(self, *args: Any, **more: Any) -> Any:
+        """Run everything, `--help` too, which no command's invocation is."""
+        try:
+            return super().main(*args, **more)
+        except OSError as failure:
+            sys.exit(explain(failure))
+
 
 def explain(failure: Exception) -> int:
     """Say on stderr what stopped the command; return its exit code.
@@ -65,17 +80,36 @@ def explain(failure: Exception) -> int:
     """
     match expected(failure):
         case ConfigurationError(problems=problems) as fault if problems:
-            typer.echo(f"{PROGRAM}: the configuration cannot be used:", err=True)
+            say(f"{PROGRAM}: the configuration cannot be used:")
             for problem in problems:
-                typer.echo(f"  {problem}", err=True)
+                say(f"  {problem}")
             return fault.exit_code
         case (CannotStart() | Stopped()) as fault:
-            typer.echo(f"{PROGRAM}: {fault}", err=True)
+            say(f"{PROGRAM}: {fault}")
             return int(fault.exit_code)
+        case None if isinstance(failure, OSError) and failure.errno in NO_PLACE:
+            abandon_stdout()
+            say(f"{PROGRAM}: cannot write: {failure.strerror}")
+            return ExitCode.OUTPUT
         case _:
-            typer.echo(f"{PROGRAM}: bug: {type(failure).__name__}: {failure}", err=True)
-            typer.echo("".join(traceback.format_exception(failure)), err=True, nl=False)
+            say(f"{PROGRAM}: bug: {type(failure).__name__}: {failure}")
+            say("".join(traceback.format_exception(failure)).removesuffix("\n"))
             return ExitCode.BUG
+
+
+def say(sentence: str) -> None:
+    """Tell the person at the terminal; that stderr takes nothing changes no exit code."""
+    with suppress(OSError):
+        typer.echo(sentence, err=True)
+
+
+def abandon_stdout() -> None:
+    """Send what stdout still holds nowhere: Python would try again at its end, and exit with 120."""
+    with suppress(OSError, ValueError):  # no file at all, in tests
+        stdout = sys.stdout.fileno()
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, stdout)
+        os.close(nowhere)
 
 
 def expected(failure: BaseException) -> CannotStart | Stopped | None:

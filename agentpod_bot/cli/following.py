@@ -55,7 +55,7 @@ async def post(daemon: Daemon, asked: Asked, timer: Timer) -> View:
             return reply.content
         if not passing(reply) or timer.monotonic() >= give_up:
             raise no_answer(reply, daemon)
-        await timer.sleep(reply.retry_after_s or RETRY_S)
+        await timer.sleep(pause_s(reply, give_up - timer.monotonic()))
 
 
 async def closed(daemon: Daemon, asked: Asked, view: View, timer: Timer, say: Callable[[str], None]) -> View:
@@ -83,8 +83,13 @@ async def closed(daemon: Daemon, asked: Asked, view: View, timer: Timer, say: Ca
         elif timer.monotonic() >= give_up or not (passing(reply) or reply.status in {429, 503}):
             raise no_answer(reply, daemon)
         else:
-            await timer.sleep(reply.retry_after_s or RETRY_S)
+            await timer.sleep(pause_s(reply, give_up - timer.monotonic()))
     return view
+
+
+def pause_s(reply: Reply, left_s: float) -> float:
+    """How long to wait before the same call again: as asked for, but not past what is `left_s`."""
+    return min(reply.retry_after_s or RETRY_S, max(left_s, RETRY_S))
 
 
 def passing(reply: Reply) -> bool:

@@ -12,7 +12,7 @@ import typer
 
 from agentpod_bot.cli.asking import bound, exit_code
 from agentpod_bot.cli.client import Reply, Unreached, connected, refused, unreachable
-from agentpod_bot.cli.exits import ExitCode, Stopped
+from agentpod_bot.cli.exits import ExitCode, Stopped, say
 from agentpod_bot.cli.following import closed, post
 from agentpod_bot.core.text import visible_line
 from agentpod_bot.system import SystemClock
@@ -35,11 +35,6 @@ ENDS: Mapping[str, str] = {
     "answered_elsewhere": "A client closed the question and says that it was answered elsewhere; that is no decision.",
     "undeliverable": "The question could not be put to anyone; nothing was allowed.",
 }
-
-
-def say(sentence: str) -> None:
-    """Tell the person at the terminal; stdout is for what a script reads."""
-    typer.echo(sentence, err=True)
 
 
 async def ask(where: Endpoint, asked: Asked, *, wait: bool, as_json: bool) -> int:
@@ -72,7 +67,7 @@ async def ask_and_wait(daemon: Daemon, asked: Asked, *, wait: bool, as_json: boo
             ExitCode.NO_ANSWER, "the daemon took this for another question; nobody's answer to that counts here"
         )
     if not wait:
-        typer.echo(json.dumps(posted, indent=2, ensure_ascii=False) if as_json else asked.request_id)
+        typer.echo(readable(posted) if as_json else asked.request_id)
         return ExitCode.NO_ANSWER
     code, until = posted.get("code"), posted.get("expires_at")
     say(f"Asked as {shown(code)} ({shown(asked.request_id)}), open until {shown(until)}. Ctrl-C cancels.")
@@ -81,7 +76,7 @@ async def ask_and_wait(daemon: Daemon, asked: Asked, *, wait: bool, as_json: boo
     chosen, sentence = end_of(ended, result)
     say(sentence)
     if as_json:
-        typer.echo(json.dumps(ended, indent=2, ensure_ascii=False))
+        typer.echo(readable(ended))
     elif chosen is not None:
         typer.echo(chosen)
     return result
@@ -151,7 +146,7 @@ async def requests(where: Endpoint, query: Mapping[str, str]) -> list[View]:
     async with connected(where) as daemon:
         while True:
             reply = await answered(daemon.page({**query, **({"cursor": cursor} if cursor is not None else {})}), where)
-            views.extend(reply.content.get("requests", ()))
+            views.extend(each for each in items(reply, "requests") if isinstance(each, dict))
             following = reply.content.get("next_cursor")
             if following is None or str(following) == cursor:
                 return views
@@ -160,11 +155,13 @@ async def requests(where: Endpoint, query: Mapping[str, str]) -> list[View]:
 
 def line(view: View) -> str:
     """One request as one line for a person."""
-    decision = view.get("decision") or {}
-    option_id, by = decision.get("option_id"), decision.get("answered_by")
+    match view.get("decision"):
+        case {"option_id": option_id, "answered_by": by}:
+            decided = [f"{shown(option_id)} by {shown(by)}"]
+        case _:
+            decided = []
     columns = [f"{shown(view.get('code')):<4}", f"{shown(view.get('status')):<18}", shown(view.get("created_at"))]
-    columns += [shown(view.get("request_id")), *([f"{shown(option_id)} by {shown(by)}"] if option_id else [])]
-    return "  ".join(columns)
+    return "  ".join([*columns, shown(view.get("request_id")), *decided])
 
 
 async def cancel(where: Endpoint, request_id: RequestId | None, session_id: SessionId | None) -> list[str]:
@@ -178,7 +175,7 @@ async def cancel(where: Endpoint, request_id: RequestId | None, session_id: Sess
                 reply = await answered(daemon.cancel_session(session_id), where)
             case _:
                 reply = await answered(daemon.cancel_all(), where)
-    return [str(each) for each in reply.content.get("cancelled", ())]
+    return [str(each) for each in items(reply, "cancelled")]
 
 
 async def not_ready(where: Endpoint) -> list[str]:
@@ -190,7 +187,7 @@ async def not_ready(where: Endpoint) -> list[str]:
             return [f"no daemon answers at {where}: {fault}"]
     if reply.status == 200:  # noqa: PLR2004 - HTTP's number
         return []
-    problems = [str(each) for each in reply.content.get("problems") or ()]
+    problems = [str(each) for each in items(reply, "problems")]
     return problems or [f"{where}: {reply.sentence}"]
 
 
@@ -205,6 +202,18 @@ async def answered(call: Any, where: Endpoint) -> Reply:
     return reply
 
 
+def items(reply: Reply, name: str) -> list[Any]:
+    """A list in an answer; empty where there is none, for whatever answers may be no daemon of ours."""
+    found = reply.content.get(name)
+    return found if isinstance(found, list) else []
+
+
 def shown(text: object) -> str:
     """A text from outside for a terminal: control and invisible characters as escapes, on one line."""
     return visible_line(str(text or "-"))
+
+
+def readable(content: object) -> str:
+    """JSON for programs and people: of other than printable characters only escapes, since a terminal acts on some."""
+    text = json.dumps(content, indent=2, ensure_ascii=False)
+    return "".join(char if char.isprintable() or char == "\n" else json.dumps(char)[1:-1] for char in text)

@@ -39,6 +39,8 @@ def faults(parts: Parts) -> Iterator[Fault]:
     yield from deadline_faults(parts.requests)
     yield from route_faults(parts)
     yield from approver_faults(parts)
+    yield from requester_faults(parts)
+    yield from quorum_faults(parts)
     yield from token_faults(parts)
 
 
@@ -81,6 +83,42 @@ def approver_faults(parts: Parts) -> Iterator[Fault]:
                 yield Fault(at, f"{shown(approver)} is the bot's own account; it would answer itself")
             elif approver in agents:
                 yield Fault(at, f"{shown(approver)} is one of `homeserver.agents`, whose messages are never answers")
+
+
+def requester_faults(parts: Parts) -> Iterator[Fault]:
+    """Where the requester may not approve, it is known who that is, and it is a person."""
+    own, agents = parts.homeserver.get("user_id"), parts.homeserver.get("agents", ())
+    for client, values in parts.clients.items():
+        at = ("clients", client, "requester")
+        requester = values.get("requester")
+        if requester is not None and requester == own:
+            yield Fault(at, f"{shown(requester)} is the bot's own account; name the person for whom the client asks")
+        elif requester is not None and requester in agents:
+            yield Fault(at, f"{shown(requester)} is one of `homeserver.agents`; name the person for whom it asks")
+        barring = [route for route in values.get("routes", ()) if parts.routes.get(route, {}).get("not_requester")]
+        if "requester" in values and requester is None and barring:
+            yield Fault(at, f"is required: `routes.{barring[0]}.not_requester` keeps that person from approving")
+
+
+def quorum_faults(parts: Parts) -> Iterator[Fault]:
+    """There are as many approvers as a decision needs, also without the person for whom a client asks.
+
+    Whom a power level makes an approver is not known here: there each question is checked when it is asked.
+    """
+    for route, values in parts.routes.items():
+        approvers, quorum = values.get("approvers"), values.get("quorum")
+        if approvers is None or quorum is None or values.get("approvers_from", ...) is not None:
+            continue
+        if len(set(approvers)) < quorum:
+            yield Fault(("routes", route, "quorum"), f"{quorum} is more than there are approvers ({len(approvers)})")
+            continue
+        for client, asking in parts.clients.items():
+            requester = asking.get("requester")
+            if not values.get("not_requester") or route not in asking.get("routes", ()) or requester is None:
+                continue
+            if len(set(approvers) - {requester}) < quorum:
+                reason = f"is too few: without {shown(requester)}, for whom `clients.{client}` asks, {quorum} are needed"
+                yield Fault(("routes", route, "approvers"), reason)
 
 
 def token_faults(parts: Parts) -> Iterator[Fault]:

@@ -85,7 +85,8 @@ def find(wanted: Wanted, places: Places) -> Found | Fault:
         case [source]:
             return opened(wanted, source, places)
         case _:
-            return Fault(at, f"is given {len(given)} times: {', '.join(map(said, given))}; keep one of them")
+            ways = ", ".join(_said(source, wanted) for source in given)
+            return Fault(at, f"is given {len(given)} times: {ways}; keep one of them")
 
 
 def opened(wanted: Wanted, source: Source, places: Places) -> Found | Fault:
@@ -111,6 +112,14 @@ def opened(wanted: Wanted, source: Source, places: Places) -> Found | Fault:
         return Fault(at, f"cannot be read: {error.strerror}", given_in)
     except ValueError as error:
         return Fault(at, str(error), given_in)
+
+
+def _said(source: Source, wanted: Wanted) -> str:
+    match source:
+        case SecretFile(path=path) if wanted.file and not os.path.lexists(path) and looks_secret(wanted.file, path):
+            return f"`{dotted(wanted.file_at)}`"
+        case _:
+            return said(source)
 
 
 def variable(wanted: Wanted) -> str:
@@ -170,5 +179,8 @@ def checked(text: str) -> SecretStr:
 
 def looks_secret(value: str, path: Path | None) -> bool:
     """Whether a value that should be a path may rather be a secret; base64 has slashes too."""
-    last = value.rpartition("/")[2]
-    return len(value) >= MIN_CHARACTERS and (len(last) >= MIN_CHARACTERS or path is None or not path.parent.is_dir())
+    if len(value) < MIN_CHARACTERS:
+        return False
+    folder = None if path is None else path.parent
+    is_path = folder is not None and os.path.isdir(folder)  # noqa: PTH112 - raises nothing, unlike Path.is_dir
+    return len(value.rpartition("/")[2]) >= MIN_CHARACTERS or not is_path

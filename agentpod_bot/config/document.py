@@ -99,6 +99,8 @@ def marked(error: yaml.MarkedYAMLError) -> str:
     mark = error.problem_mark or error.context_mark
     where = "" if mark is None else f"line {mark.line + 1}, column {mark.column + 1}: "
     problem = error.problem or error.context or "is no YAML"
+    if problem == "but found another document":
+        return f"{where}another document begins here; the configuration is one, with one --- at most, at its beginning"
     hint = "; a value that begins with @ needs quotes" if "'@'" in problem else ""
     return f"{where}{problem.splitlines()[0]}{hint}"
 

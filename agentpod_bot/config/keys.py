@@ -57,6 +57,11 @@ def secret_keys(model: type[Section]) -> tuple[str, ...]:
     return tuple(key for key, (_, field) in fields(model).items() if is_secret(field))
 
 
+def secret_file_keys(model: type[Section]) -> tuple[str, ...]:
+    """The keys that name a secret's file; by mistake the secret itself may stand there."""
+    return tuple(f"{key}_file" for key in secret_keys(model))
+
+
 def is_secret(field: FieldInfo) -> bool:
     """Whether a field holds a secret."""
     return field.annotation is SecretStr

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import TypeAdapter, ValidationError
 
 from agentpod_bot.config import consistency, credentials, document, environment, keys, values
+from agentpod_bot.config.credentials import MIN_CHARACTERS as SECRET_CHARACTERS
 from agentpod_bot.config.fault import Fault, dotted, nearest, shown
 from agentpod_bot.config.model import Section, Settings, Written, listen_unless_socket
 from agentpod_bot.config.source import Default, Source
@@ -229,7 +230,8 @@ class Loading:
         elif details["input"] is None:
             self._fault(at, "has no value (what begins with # is a comment: put it in quotes)")
         else:
-            self._fault(at, reason(details))
+            may_be_secret = key in keys.secret_file_keys(part.model) and len(str(details["input"])) >= SECRET_CHARACTERS
+            self._fault(at, reason(details, repeat=not may_be_secret))
 
     def _made_by_environment(self, at: fault.Path) -> str:
         """Where only variables speak of a name, they may have misspelt it."""
@@ -288,8 +290,8 @@ class Loading:
         return [str(found) for found in ranked]
 
 
-def reason(details: ErrorDetails) -> str:
-    """What pydantic found, as the rest of a sentence that begins with the key."""
+def reason(details: ErrorDetails, *, repeat: bool = True) -> str:
+    """What pydantic found, as the rest of a sentence that begins with the key; with `repeat` it shows the value."""
     context = details.get("ctx", {})
     if isinstance(error := context.get("error"), values.Unshown):
         return str(error)
@@ -309,7 +311,7 @@ def reason(details: ErrorDetails) -> str:
             why = f"is none of {', '.join(allowed)}{nearest(str(details['input']), allowed)}"
         case _:
             why = f"is refused: {details['msg']}"
-    return f"{shown(details['input'])} {why}"
+    return f"{shown(details['input'])} {why}" if repeat else why
 
 
 def texts(at: fault.Path, value: Any) -> Iterator[tuple[fault.Path, str]]:

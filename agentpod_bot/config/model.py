@@ -7,6 +7,7 @@ milliseconds, bytes, `Listen`, `Path`.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable  # noqa: TC003 - pydantic reads annotations while running
 from dataclasses import dataclass
 from pathlib import Path
@@ -115,10 +116,26 @@ def read_listen(value: object) -> values.Listen:
     return values.listen(value)
 
 
+def read_power_level(value: object) -> values.PowerLevel:
+    """A least power level as text, or as it is."""
+    if isinstance(value, values.PowerLevel):
+        return value
+    if not isinstance(value, str):
+        raise ValueError("is no text; write power_level >= 50 in quotes")  # noqa: TRY004 - as above
+    return values.power_level(value)
+
+
 def short_enough(path: Path) -> Path:
     """A path that the kernel takes as a socket's address."""
     if len(str(path).encode()) > MAX_SOCKET_PATH_BYTES:
         raise ValueError(f"is longer than the {MAX_SOCKET_PATH_BYTES} bytes that a Unix socket's path may have")
+    return path
+
+
+def no_folder(path: Path) -> Path:
+    """A path at which no folder stands."""
+    if os.path.isdir(path):  # noqa: PTH112 - unlike Path.is_dir it raises nothing where the path cannot be looked at
+        raise ValueError(f"is a folder; name a file in it, like {path / 'agentpod.db'}")
     return path
 
 
@@ -193,6 +210,8 @@ class ClientSettings(Section):
     routes: Annotated[tuple[Annotated[RouteName, text(RouteName)], ...], A_LIST, DISTINCT, SOME] = Field(
         description="the routes that this client may ask on"
     )
+    requester: Mxid | None = None
+    """The person for whom this client asks."""
     harnesses: Annotated[tuple[Harness, ...], A_LIST, DISTINCT, SOME] = ("native",)
 
 
@@ -204,6 +223,9 @@ class RouteSettings(Section):
     approvers: Annotated[tuple[Mxid, ...], A_LIST, DISTINCT, SOME] = Field(
         description="the exact Matrix user ids of those who may answer"
     )
+    approvers_from: Annotated[values.PowerLevel, BeforeValidator(read_power_level)] | None = None
+    quorum: Annotated[int, Strict(), Field(ge=1, le=20)] = 1
+    not_requester: Annotated[bool, Strict()] = False
     harnesses: Annotated[tuple[Harness, ...], A_LIST, DISTINCT, SOME] = KNOWN_HARNESSES
     reactions: Literal["seed", "accept", "off"] = "seed"
     max_pending: Annotated[int, Strict(), Field(ge=1, le=10_000)] = 50
@@ -230,7 +252,7 @@ class RequestsSettings(Section):
 class StoreSettings(Section):
     """The database."""
 
-    path: FilePath = Path("/var/lib/agentpod-bot/agentpod.db")
+    path: Annotated[FilePath, AfterValidator(no_folder)] = Path("/var/lib/agentpod-bot/agentpod.db")
 
 
 class LogSettings(Section):

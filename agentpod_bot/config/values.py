@@ -23,6 +23,7 @@ MAX_ID_BYTES = 255
 MAX_PORT = 65_535
 MAX_HOST = 253
 MAX_NAME = 64
+MAX_POWER_LEVEL = 2**53 - 1
 
 DURATION = re.compile(r"([0-9]{1,9})(d|h|m|s)")
 SIZE = re.compile(r"([0-9]{1,9}) ?(GiB|MiB|KiB|B)")
@@ -33,6 +34,7 @@ HISTORICAL_LOCALPART = re.compile(r"[!-9;-~]+")
 """Visible ASCII but `:`: what the specification's "historical user ids" may hold, upper case too."""
 ROOM_PART = re.compile(r"[^\s:\x00-\x1f\x7f]+")
 NAME = re.compile(r"[A-Za-z0-9]+(?:[-_][A-Za-z0-9]+)*")
+POWER_LEVEL = re.compile(r"power_level *>= *([0-9]{1,16})")
 PLACEHOLDER = re.compile(r"CHANGE_ME|(?:^|[.:/@])example\.(?:com|net|org)(?![A-Za-z0-9.-])", re.IGNORECASE)
 
 
@@ -58,6 +60,27 @@ class Listen:
     def __str__(self) -> str:
         """`host:port`, with brackets around an IPv6 address."""
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True)
+class PowerLevel:
+    """A least power level in a room; `str()` of it is as the file writes it."""
+
+    least: int
+
+    def __str__(self) -> str:
+        """`power_level >= 50`."""
+        return f"power_level >= {self.least}"
+
+
+def power_level(text: str) -> PowerLevel:
+    """Read `power_level >= N`. Everybody has level 0 unless a room says otherwise, so N is at least 1."""
+    found = POWER_LEVEL.fullmatch(text.strip())
+    if found is None:
+        raise ValueError("is no such rule; write power_level >= 50")
+    if not 1 <= int(found[1]) <= MAX_POWER_LEVEL:
+        raise ValueError(f"has a level that is not between 1 and {MAX_POWER_LEVEL}")
+    return PowerLevel(int(found[1]))
 
 
 def duration_ms(text: str) -> int:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from agentpod_bot.core.ids import Code
-from agentpod_bot.core.text import folded
 from agentpod_bot.errors import Unavailable
 
 if TYPE_CHECKING:
@@ -27,11 +26,11 @@ def fresh_code(choose: Callable[[str], str], *, taken: AbstractSet[Code], names:
 
     `choose` picks one character of a string. Raises `Unavailable` where none was found.
     """
-    busy = {folded(code) for code in taken} | names
+    busy = {code.casefold() for code in taken} | names
     for length, tries in TRIES.items():
         for _ in range(tries):
             tail = "".join(choose(LETTERS + DIGITS) for _ in range(length - 2))
             code = Code(choose(LETTERS) + choose(DIGITS) + tail)
-            if folded(code) not in busy:
+            if code.casefold() not in busy:
                 return code
     raise Unavailable("the room has no free code left; answer or cancel some of its questions")

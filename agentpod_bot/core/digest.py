@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, assert_never
 
 import rfc8785
 
-from agentpod_bot.core.model import FieldPreview, TextPreview
+from agentpod_bot.core.model import DiffPreview, FieldPreview, TextPreview
 from agentpod_bot.errors import Invalid
 
 if TYPE_CHECKING:
@@ -57,6 +57,8 @@ def _preview(preview: Preview) -> dict[str, Any]:
             return {"type": "field", "label": label, "value": value}
         case TextPreview(label=label, text=text):
             return {"type": "text", "label": label, "text": text}
+        case DiffPreview(path=path, old=old, new=new):
+            return {"type": "diff", "path": path, "old_text": old, "new_text": new}
         case _:
             assert_never(preview)
 

@@ -22,6 +22,7 @@ from agentpod_bot.core.answer import (
     readings,
 )
 from agentpod_bot.core.model import Outcome
+from agentpod_bot.core.rejecting import judge_rejection, rejection_in
 from agentpod_bot.core.scene import (
     AskWhich,
     Hint,
@@ -65,6 +66,10 @@ def judge_said(said: Said, scene: Scene) -> Verdict:
         return Ignore()
     if len(bare) <= LONGEST_TOKEN and folded(bare) == OPEN_LIST:
         return ListOpen() if scene.approves_something(said.sender) else Ignore()
+    rejection = rejection_in(body)
+    if rejection is not None:
+        theirs = frozenset(foreign.code for foreign in _lively(said, scene) if foreign.code is not None)
+        return judge_rejection(said, rejection, scene, theirs=theirs)
     text = Text.read(said, body, scene)
     match scene.named:
         case NamesQuestion(question=question):

@@ -12,6 +12,7 @@ import unicodedata
 from collections import Counter
 from dataclasses import dataclass
 from enum import Enum
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from agentpod_bot import errors
@@ -128,6 +129,11 @@ def offer(options: tuple[Option, ...], *, withhold: Withhold) -> tuple[Offered, 
     Raises `Invalid` (loc below `options`) for a list that no question can have, and `TooLarge`
     where a printed label is too long or none of the harness's options is left.
     """
+    return _offer(options, withhold)
+
+
+@lru_cache(maxsize=128)  # a harness offers the same options again and again
+def _offer(options: tuple[Option, ...], withhold: Withhold) -> tuple[Offered, ...]:
     check(options)
     left = [option for option in options if _may_be_offered(option, options, withhold)]
     if not left:

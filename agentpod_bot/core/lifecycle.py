@@ -32,6 +32,10 @@ class Answered:
     sender: UserId
     event_id: EventId
     ts: int
+    needed: int = 1
+    """How many people have to agree on this option."""
+    voters: tuple[UserId, ...] = ()
+    """Those who do now, `sender` among them; only looked at where one is not enough."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +90,8 @@ def step(question: Question, event: Event, now_ms: int) -> tuple[Question, tuple
     """Return the question after `event`, and what follows. A closed question never changes again.
 
     The same object comes back where the event changes nothing: an answer at or past the
-    deadline, one to a question that is not in the room, a lapse before the deadline.
+    deadline, one to a question that is not in the room, one with fewer voters than it
+    needs, a lapse before the deadline.
     """
     if question.status not in OPEN:
         return question, ()
@@ -96,9 +101,7 @@ def step(question: Question, event: Event, now_ms: int) -> tuple[Question, tuple
                 return replace(question, status=Status.PENDING, event_id=event_id), (Effect.OFFER_KEYCAPS,)
             return question, ()
         case Answered() as answer:
-            if question.status is not Status.PENDING or now_ms >= question.asked.expires_at_ms:
-                return question, ()
-            if answer.selected.option not in question.asked.offered or approves_unread(question, answer.selected):
+            if not can_be_answered(question, answer.selected, now_ms) or not _enough(answer):
                 return question, ()
             return _closed(
                 question,
@@ -111,6 +114,7 @@ def step(question: Question, event: Event, now_ms: int) -> tuple[Question, tuple
                     comment=answer.selected.comment,
                     event_id=answer.event_id,
                     answer_ts=answer.ts,
+                    voters=answer.voters if answer.needed > 1 else (),
                 ),
             )
         case Lapsed():
@@ -129,6 +133,20 @@ def step(question: Question, event: Event, now_ms: int) -> tuple[Question, tuple
             return closed, (Effect.RELEASE,)  # the room has nothing that an edit could change
         case _:
             assert_never(event)
+
+
+def can_be_answered(question: Question, selected: Selected, now_ms: int) -> bool:
+    """Whether this answer can still do anything: the question is in the room, in time, and offers it as read."""
+    return (
+        question.status is Status.PENDING
+        and now_ms < question.asked.expires_at_ms
+        and selected.option in question.asked.offered
+        and not approves_unread(question, selected)
+    )
+
+
+def _enough(answer: Answered) -> bool:
+    return answer.needed <= 1 or (answer.sender in answer.voters and len(set(answer.voters)) >= answer.needed)
 
 
 def _closed(question: Question, closing: Closing) -> tuple[Question, tuple[Effect, ...]]:

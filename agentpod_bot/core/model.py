@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from agentpod_bot.core.ids import (
     ClientName,
@@ -122,9 +122,21 @@ class TextPreview:
 
     label: str
     text: str
+    language: str | None = None
+    """What it is written in, as highlighters call it, where that is certain."""
 
 
-Preview = FieldPreview | TextPreview
+@dataclass(frozen=True, slots=True)
+class DiffPreview:
+    """What happens to one file: ACP's diff. One side is None where there is no file; never both."""
+
+    path: str
+    old: str | None
+    new: str | None
+
+
+Readable = FieldPreview | TextPreview
+Preview = Readable | DiffPreview
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +191,21 @@ class Closing:
     """`origin_server_ts` of the answer."""
     claim: Claim | None = None
     reason: str | None = None
+    voters: tuple[UserId, ...] = ()
+    """Everybody whose vote made the decision, `answered_by` last; empty where one answer was enough."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Vote:
+    """One person's latest answer for an option of one revision that needs several people."""
+
+    sender: UserId
+    option_id: OptionId
+    event_id: EventId
+    ts: int
+    """`origin_server_ts` of the answer."""
+    at_ms: int
+    """When it was counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,10 +263,12 @@ class NewQuestion:
     expires_at_ms: int
     raw: bytes
     masked: bool = True
+    """Whether secrets in its texts are hidden from the room."""
     attachment: Attachment = Attachment.NONE
     file_uri: str | None = None
     """Content URI of the uploaded file."""
-    """Whether secrets in its texts are hidden from the room."""
+    requester: UserId | None = None
+    """The person for whom the client asks, as the configuration said then; no request can name one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,6 +300,54 @@ class Question:
         return self.status in OPEN
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listed:
+    """What a list says of a stored question: whose it is, where it stands, how it ended. What was asked is left out."""
+
+    row: Row
+    key: Key
+    session_id: SessionId
+    request_seq: int
+    route: RouteName
+    room_id: RoomId
+    code: Code
+    salt: str
+    digest: str
+    created_at_ms: int
+    expires_at_ms: int
+    status: Status
+    event_id: EventId | None
+    delivered_at_ms: int | None
+    closing: Closing | None
+
+    @classmethod
+    def of(cls, question: Question) -> Self:
+        """What a list would say of this question."""
+        asked = question.asked
+        return cls(
+            row=question.row,
+            key=asked.key,
+            session_id=asked.session_id,
+            request_seq=asked.request_seq,
+            route=asked.route,
+            room_id=asked.room_id,
+            code=asked.code,
+            salt=asked.salt,
+            digest=asked.digest,
+            created_at_ms=asked.created_at_ms,
+            expires_at_ms=asked.expires_at_ms,
+            status=question.status,
+            event_id=question.event_id,
+            delivered_at_ms=question.delivered_at_ms,
+            closing=question.closing,
+        )
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it can still be answered or closed."""
+        return self.status in OPEN
+
+
 @dataclass(frozen=True, slots=True)
 class Caller:
     """Who calls over HTTP, as the configuration knows the token; nothing of it is claimed."""
@@ -278,6 +355,8 @@ class Caller:
     client: ClientName
     routes: frozenset[RouteName]
     harnesses: frozenset[str]
+    requester: UserId | None = None
+    """The person for whom this client asks."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,6 +44,12 @@ class Route:
     max_pending: int
     mask_secrets: bool = True
     """Whether the room sees masks in place of tokens, passwords and keys."""
+    approver_level: int | None = None
+    """Joined members with at least this power level are approvers too; None: only those of the list."""
+    quorum: int = 1
+    """How many approvers it takes to choose an option that approves with scope always."""
+    not_requester: bool = False
+    """Whether the person for whom a client asks may reject, but not approve."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,10 +86,34 @@ class Policy:
         return (
             route is not None
             and route.room_id == question.asked.room_id == room.room_id
-            and sender in route.approvers
-            and sender in room.joined
-            and not self.is_bot(sender)
+            and self.is_approver(sender, route, room)
         )
+
+    def may_approve(self, sender: UserId, question: Question, room: RoomState) -> bool:
+        """Whether an approving answer of `sender` to `question` counts.
+
+        Where the route keeps the requester from approving and nobody knows who that is,
+        nobody's does.
+        """
+        route = self.routes.get(question.asked.route)
+        return (
+            route is not None
+            and self.may_answer(sender, question, room)
+            and sender in self.who_approve(route, room, requester=question.asked.requester)
+        )
+
+    def is_approver(self, user_id: UserId, route: Route, room: RoomState) -> bool:
+        """Whether an account may answer on a route now: in its list or with enough power, joined, no bot."""
+        level = route.approver_level
+        named = user_id in route.approvers or (level is not None and room.has_power(user_id, level))
+        return named and user_id in room.joined and not self.is_bot(user_id)
+
+    def who_approve(self, route: Route, room: RoomState, *, requester: UserId | None) -> frozenset[UserId]:
+        """Everybody whose approving answer to a question of this requester counts on a route now."""
+        if route.not_requester and requester is None:
+            return frozenset()
+        barred = {requester} if route.not_requester else set()
+        return frozenset(user_id for user_id in room.joined - barred if self.is_approver(user_id, route, room))
 
     def is_bot(self, sender: UserId) -> bool:
         """Whether nothing that `sender` says is ever an answer."""
@@ -104,8 +134,8 @@ class Policy:
         return route is not None and route.reactions is Reactions.SEED
 
 
-def check_reachable(route: Route, room: RoomState | None) -> frozenset[UserId]:
-    """Return the approvers whom a question of this route reaches now; raise the reason why there is none."""
+def check_reachable(policy: Policy, route: Route, room: RoomState | None) -> RoomState:
+    """Return the room if a question of this route reaches an approver there; raise the reason why there is none."""
     if not route.approvers:
         raise NoApprover(f"route {route.name} has no approver")
     if room is None:
@@ -123,10 +153,9 @@ def check_reachable(route: Route, room: RoomState | None) -> frozenset[UserId]:
             )
         case False:
             pass
-    joined = route.approvers & room.joined
-    if not joined:
+    if not any(policy.is_approver(user_id, route, room) for user_id in room.joined):
         raise ApproverNotInRoom(f"no approver of route {route.name} is in its room", retry_after_s=60)
-    return joined
+    return room
 
 
 def check_caps(

@@ -161,6 +161,29 @@ class Replaced(Seen):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Powers:
+    """Power levels of a room. A level that is no whole number counts as 0."""
+
+    users: Mapping[UserId, int]
+    default: int = 0
+    """The level of everybody else."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Powered(Seen):
+    """An `m.room.power_levels` state event."""
+
+    powers: Powers
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Created(Seen):
+    """The `m.room.create` state event. `creators` are those who outrank every level: none before room version 12."""
+
+    creators: frozenset[UserId]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Undecryptable(Seen):
     """An `m.room.encrypted` event that this bot cannot read."""
 
@@ -172,6 +195,7 @@ class Unheeded(Seen):
     """An event that never is an answer (notice, emote, media, unknown or malformed)."""
 
 
+StateEvent = Membered | EncryptionOn | Replaced | Powered | Created
 RoomEvent = (
     Said
     | Structured
@@ -182,9 +206,7 @@ RoomEvent = (
     | ForeignQuestion
     | ForeignEdit
     | Redacted
-    | Membered
-    | EncryptionOn
-    | Replaced
+    | StateEvent
     | Undecryptable
     | Unheeded
 )
@@ -199,7 +221,7 @@ class RoomBatch:
     """
 
     room_id: RoomId
-    state: tuple[Membered | EncryptionOn | Replaced, ...] = ()
+    state: tuple[StateEvent, ...] = ()
     timeline: tuple[RoomEvent, ...] = ()
     left: bool = False
 
@@ -230,3 +252,13 @@ class RoomState:
     bot_joined: bool
     encrypted: bool | None
     replaced: bool = False
+    powers: Powers | None = None
+    """None: unknown, so nobody has any power."""
+    creators: frozenset[UserId] = frozenset()
+    """Those who outrank every level."""
+
+    def has_power(self, user_id: UserId, level: int) -> bool:
+        """Whether an account is known to have at least this power level."""
+        if self.powers is None:
+            return False
+        return user_id in self.creators or self.powers.users.get(user_id, self.powers.default) >= level

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from agentpod_bot.core.answer import Selected
@@ -69,10 +70,15 @@ class Scene:
         """Whether `sender` may decide `question`."""
         return self.policy.may_answer(sender, question, self.room)
 
+    def may_approve(self, sender: UserId, question: Question) -> bool:
+        """Whether `sender`, who may decide `question`, may also approve it."""
+        return self.policy.may_approve(sender, question, self.room)
+
     def approves_something(self, sender: UserId) -> bool:
         """Whether `sender` is a joined approver of any route of this room."""
-        return sender in self.room.joined and any(
-            route.room_id == self.room.room_id and sender in route.approvers for route in self.policy.routes.values()
+        return any(
+            route.room_id == self.room.room_id and self.policy.is_approver(sender, route, self.room)
+            for route in self.policy.routes.values()
         )
 
 
@@ -82,6 +88,36 @@ class Accept:
 
     question: Question
     selected: Selected
+
+
+class WhyLeft(StrEnum):
+    """Why a code in a rejection of several questions rejected nothing."""
+
+    UNKNOWN = "unknown"
+    """No question that was open here when it was written has this code."""
+    FOREIGN = "foreign"
+    """It is the code of another account's question."""
+    CLOSED = "closed"
+    NOT_APPROVER = "not_approver"
+    NO_REJECTION = "no_rejection"
+    """The question offers no option that rejects."""
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """A code, as it was written, that rejected nothing; `question` where there is one that it means."""
+
+    code: str
+    why: WhyLeft
+    question: Question | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RejectSeveral:
+    """An approver rejects questions by their codes, each by its own rejecting option. Neither: no code was named."""
+
+    rejected: tuple[Accept, ...]
+    left: tuple[Left, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +147,13 @@ class NotApprover:
 
 
 @dataclass(frozen=True, slots=True)
+class FromRequester:
+    """It would approve `question`, and comes from the person for whom it was asked, or nobody knows who that is."""
+
+    question: Question
+
+
+@dataclass(frozen=True, slots=True)
 class NoFileYet:
     """It would approve `question`, whose full text is not in the room."""
 
@@ -135,7 +178,9 @@ class Ignore:
     """Plain talk, or nothing that concerns us."""
 
 
-Verdict = Accept | Late | AskWhich | Hint | NotApprover | NoFileYet | Refuse | ListOpen | Ignore
+Verdict = (
+    Accept | RejectSeveral | Late | AskWhich | Hint | NotApprover | FromRequester | NoFileYet | Refuse | ListOpen | Ignore
+)
 
 
 def is_deaf(sender: UserId, scene: Scene) -> bool:
@@ -151,6 +196,8 @@ def weighed(sender: UserId, scene: Scene, question: Question, result: Selected |
         return Late(question)
     if not isinstance(result, Selected):
         return result
+    if approves(result.option.option, question.asked.options) and not scene.may_approve(sender, question):
+        return FromRequester(question)
     return NoFileYet(question) if approves_unread(question, result) else Accept(question, result)
 
 

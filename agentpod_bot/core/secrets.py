@@ -21,7 +21,7 @@ from agentpod_bot.core.secret_kinds import BASE64, Kind, Secret, is_opaque
 from agentpod_bot.core.secret_places import by_place
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping, Sequence
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,11 @@ def mask(text: str) -> Masked:
     What the text itself writes like a mask becomes `[as written: hidden …`, so that only a
     real one looks like one. Only real ones are counted.
     """
-    secrets = find(text)
+    return hide(text, find(text))
+
+
+def hide(text: str, secrets: Sequence[Secret]) -> Masked:
+    """Return `text` as `mask` does, with these places of it for secrets: in order, none over another."""
     pieces: list[str] = []
     at = 0
     for secret in secrets:
@@ -72,6 +76,30 @@ def find(text: str) -> tuple[Secret, ...]:
         elif secret.end > found[-1].end:
             found[-1] = Secret(found[-1].start, secret.end, found[-1].kind)
     return tuple(found)
+
+
+def by_line(text: str) -> Mapping[int, Sequence[Secret]]:
+    """Return the places of all secrets by line (from 0, ended by line feeds), counted from the line's start.
+
+    One that reaches over lines is a secret in each of them, without the white space at its ends.
+    """
+    places: dict[int, list[Secret]] = {}
+    number = start = counted = 0
+    for secret in find(text):
+        at = secret.start
+        while at < secret.end:
+            number += text.count("\n", counted, at)
+            start = max(start, text.rfind("\n", counted, at) + 1)
+            counted = at
+            end = text.find("\n", at, secret.end)
+            end = secret.end if end < 0 else end
+            part = text[at:end]
+            if part.strip():
+                first = at + len(part) - len(part.lstrip())
+                found = Secret(first - start, at + len(part.rstrip()) - start, secret.kind)
+                places.setdefault(number, []).append(found)
+            at = end + 1
+    return places
 
 
 _DECODES = re.compile(

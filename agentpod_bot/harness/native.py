@@ -19,7 +19,16 @@ from agentpod_bot.core.labels import (
     RESERVED_IDS,
     kind_of,
 )
-from agentpod_bot.core.model import FieldPreview, Meaning, Option, PermissionRequest, Preview, Scope, TextPreview
+from agentpod_bot.core.model import (
+    DiffPreview,
+    FieldPreview,
+    Meaning,
+    Option,
+    PermissionRequest,
+    Preview,
+    Scope,
+    TextPreview,
+)
 from agentpod_bot.harness.opaque import OpaqueId, OpaqueOptionId  # noqa: TC001 - pydantic reads annotations
 from agentpod_bot.harness.strict_json import MAX_SAFE_INTEGER, Loc, invalid, validated
 
@@ -34,6 +43,7 @@ MAX_PREVIEWS = 200
 MAX_NAME = 255
 """Characters of an agent's name, a tool's kind or a route."""
 MAX_LABEL = 1_000
+MAX_PATH = 4_096
 MAX_TTL_S = MAX_SAFE_INTEGER // 1_000
 EXPIRES_AT = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]+)?(Z|[+-][0-9]{2}:[0-9]{2})$"
 """The schema's pattern of a point in time: RFC 3339, upper case, seconds and offset required."""
@@ -93,7 +103,16 @@ class NativeText(Shape):
     text: str
 
 
-NativePreview = Annotated[NativeField | NativeText, Field(discriminator="type")]
+class NativeDiff(Shape):
+    """What happens to one file, as the Agent Client Protocol says it; the room shows it as a unified diff."""
+
+    type: Literal["diff"]
+    path: Annotated[str, Field(min_length=1, max_length=MAX_PATH)]
+    old_text: str | None = Field(default=None, description="All of the file as it is; null where it is a new one.")
+    new_text: str | None = Field(description="All of the file as it will be; null where it is deleted.")
+
+
+NativePreview = Annotated[NativeField | NativeText | NativeDiff, Field(discriminator="type")]
 
 
 class NativeRequest(Shape):
@@ -142,6 +161,7 @@ def parse(body: bytes) -> PermissionRequest:
     if not shape.title.strip():
         faults.append((("title",), "must not be blank"))
     options = _options(shape.options, faults)
+    preview = tuple(_preview(each, ("preview", index), faults) for index, each in enumerate(shape.preview))
     expires_at_ms = _expires_at_ms(shape, faults)
     if faults:
         raise invalid(faults)
@@ -154,7 +174,7 @@ def parse(body: bytes) -> PermissionRequest:
         tool_kind=shape.tool_kind,
         agent=shape.agent,
         route=None if shape.route is None else RouteName(shape.route),
-        preview=tuple(_preview(each) for each in shape.preview),
+        preview=preview,
         preview_complete=shape.preview_complete,
         expires_at_ms=expires_at_ms,
         ttl_ms=None if shape.ttl_s is None else shape.ttl_s * 1_000,
@@ -236,12 +256,16 @@ def _sense(shape: NativeOption, at: Loc, faults: list[tuple[Loc, str]]) -> tuple
     return of_kind
 
 
-def _preview(shape: NativeField | NativeText) -> Preview:
+def _preview(shape: NativeField | NativeText | NativeDiff, at: Loc, faults: list[tuple[Loc, str]]) -> Preview:
     match shape:
         case NativeField(label=label, value=value):
             return FieldPreview(label, value)
         case NativeText(label=label, text=text):
             return TextPreview(label, text)
+        case NativeDiff(path=path, old_text=old, new_text=new):
+            if old is None and new is None:
+                faults.append(((*at, "new_text"), "must not be null where old_text is, too"))
+            return DiffPreview(path, old, new)
 
 
 def _expires_at_ms(shape: NativeRequest, faults: list[tuple[Loc, str]]) -> int | None:
@@ -258,7 +282,7 @@ def _expires_at_ms(shape: NativeRequest, faults: list[tuple[Loc, str]]) -> int |
 def _without_tag(loc: Loc) -> Loc:
     """Drop the name of the kind of preview, which pydantic writes into a path although the body has no such key."""
     match loc:
-        case ("preview", int() as index, "field" | "text", *rest) if rest:
+        case ("preview", int() as index, "field" | "text" | "diff", *rest) if rest:
             return ("preview", index, *rest)
         case _:
             return loc

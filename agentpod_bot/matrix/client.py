@@ -14,10 +14,11 @@ from nio.api import Api
 from nio.client.async_client import AsyncClient, AsyncClientConfig
 
 from agentpod_bot.core.ids import EventId, RoomId, TxnId, UserId
-from agentpod_bot.core.room import RoomState
+from agentpod_bot.core.room import Powers, RoomState
 from agentpod_bot.errors import HomeserverUnavailable, MatrixError, Refused, TokenRefused
-from agentpod_bot.matrix.events import ENCRYPTION, TOMBSTONE
+from agentpod_bot.matrix.events import CREATE, ENCRYPTION, POWER_LEVELS, TOMBSTONE
 from agentpod_bot.matrix.failures import decode, failure_of
+from agentpod_bot.matrix.powers import creators_of, first_powers, powers_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -106,10 +107,11 @@ class MatrixClient:
                 raise unexpected(other)
 
     async def room_state(self, room_id: RoomId) -> RoomState:
-        """Who is joined, and whether the room is encrypted or replaced, asked anew.
+        """Who is joined with which power, and whether the room is encrypted or replaced, asked anew.
 
         A room that the bot may not look into is one that it is not joined to. Whether
-        it is encrypted is None where the homeserver did not say: then nothing may be sent.
+        it is encrypted is None where the homeserver did not say: then nothing may be sent;
+        the powers likewise: then nobody has any.
         """
         try:
             members = await self._ask(self._nio.joined_members, room_id)
@@ -129,8 +131,15 @@ class MatrixClient:
         except MatrixError:
             encrypted = None
         replaced = await self._has_state(room_id, TOMBSTONE)
+        powers, creators = await self._powers(room_id)
         return RoomState(
-            room_id=room_id, joined=joined, bot_joined=self._user_id in joined, encrypted=encrypted, replaced=replaced
+            room_id=room_id,
+            joined=joined,
+            bot_joined=self._user_id in joined,
+            encrypted=encrypted,
+            replaced=replaced,
+            powers=powers,
+            creators=creators,
         )
 
     async def sync(self, since: str | None, *, timeout_ms: int, sync_filter: Mapping[str, Any]) -> dict[str, Any]:
@@ -177,6 +186,33 @@ class MatrixClient:
                 return False
             raise
         return True
+
+    async def _powers(self, room_id: RoomId) -> tuple[Powers | None, frozenset[UserId]]:
+        """The room's power levels, None where the homeserver did not say all of it, and who outranks them."""
+        try:
+            created = await self._state(room_id, CREATE, whole=True) or {}
+            levels = await self._state(room_id, POWER_LEVELS)
+        except TokenRefused:
+            raise
+        except MatrixError:
+            return None, frozenset()
+        content, sender = created.get("content"), created.get("sender")
+        if not isinstance(content, dict):  # a homeserver that does not know the parameter sends the content alone
+            content, sender = created, None
+        creator = sender if isinstance(sender, str) else None
+        powers = first_powers(content, creator) if levels is None else powers_of(levels)
+        return powers, creators_of(content, creator)
+
+    async def _state(self, room_id: RoomId, event_type: str, *, whole: bool = False) -> dict[str, Any] | None:
+        """The content of a state event, or with `whole` the event; None where the room has none."""
+        method, path = Api.room_get_state_event("", room_id, event_type)
+        request = (method, f"{path}&format={'event' if whole else 'content'}")
+        try:
+            return await self._read(request, deadline_s=self._deadline_s)
+        except Refused as refused:
+            if refused.status == NOT_FOUND and refused.errcode == "M_NOT_FOUND":
+                return None
+            raise
 
     async def _ask(self, call: Callable[..., Awaitable[Any]], *args: Any, **kwargs: Any) -> Any:
         """`ask`, with our token: nio forgets its own at any error that says soft_logout, whatever it is about."""

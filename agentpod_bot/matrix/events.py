@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 
 from agentpod_bot.core.ids import Code, EventId, RequestId, UserId
 from agentpod_bot.core.room import (
+    Created,
     EncryptionOn,
     ForeignEdit,
     ForeignQuestion,
@@ -22,15 +23,18 @@ from agentpod_bot.core.room import (
     OwnEdit,
     OwnOther,
     OwnQuestion,
+    Powered,
     Reacted,
     Redacted,
     Replaced,
     RoomEvent,
     Said,
+    StateEvent,
     Structured,
     Undecryptable,
     Unheeded,
 )
+from agentpod_bot.matrix.powers import creators_of, powers_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -42,8 +46,10 @@ REDACTION = "m.room.redaction"
 MEMBER = "m.room.member"
 ENCRYPTION = "m.room.encryption"
 TOMBSTONE = "m.room.tombstone"
+POWER_LEVELS = "m.room.power_levels"
+CREATE = "m.room.create"
 
-STATE_TYPES = (MEMBER, ENCRYPTION, TOMBSTONE)
+STATE_TYPES = (MEMBER, ENCRYPTION, TOMBSTONE, POWER_LEVELS, CREATE)
 TIMELINE_TYPES = (MESSAGE, REACTION, ENCRYPTED, REDACTION, *STATE_TYPES)
 
 QUESTION_V2 = "dev.agentpod.permission.v2"
@@ -94,7 +100,7 @@ def parse(event: object, *, own: UserId) -> RoomEvent | None:
     return _foreign(seen, kind, content)
 
 
-def parse_state(event: object) -> Membered | EncryptionOn | Replaced | None:
+def parse_state(event: object) -> StateEvent | None:
     """What an event of a response's `state` is; None for all that says nothing to the bot."""
     if not isinstance(event, dict) or "state_key" not in event:
         return None
@@ -172,7 +178,8 @@ def _own(seen: _Seen, event: Mapping[str, Any], content: Mapping[str, Any]) -> R
 
 def _foreign(seen: _Seen, kind: object, content: Mapping[str, Any]) -> RoomEvent:
     if kind in (MESSAGE, ENCRYPTED) and _is_edit(content):
-        target = _edited(content)
+        # One that still asks, as an edit that shows votes does, ends nothing.
+        target = None if _asks(_object(content.get("m.new_content"))) else _edited(content)
         return Unheeded(**seen.fields) if target is None else ForeignEdit(**seen.fields, target=target)
     match kind:
         case "m.room.message":
@@ -187,7 +194,7 @@ def _foreign(seen: _Seen, kind: object, content: Mapping[str, Any]) -> RoomEvent
 
 def _message(seen: _Seen, content: Mapping[str, Any]) -> RoomEvent:
     suite = content.get("suite_event_type")
-    if suite == QUESTION_V2 or isinstance(content.get(CARD_V1), dict):
+    if _asks(content):
         expires_at_ms = _instant_ms(_object(content.get("subject")).get("expires_at")) if suite == QUESTION_V2 else None
         return ForeignQuestion(
             **seen.fields,
@@ -207,6 +214,11 @@ def _message(seen: _Seen, content: Mapping[str, Any]) -> RoomEvent:
     return Said(**seen.fields, body=body, names=_names(content))
 
 
+def _asks(content: Mapping[str, Any]) -> bool:
+    """Whether a content is a question of another account."""
+    return content.get("suite_event_type") == QUESTION_V2 or isinstance(content.get(CARD_V1), dict)
+
+
 def _reaction(seen: _Seen, content: Mapping[str, Any]) -> RoomEvent:
     relation = _object(content.get("m.relates_to"))
     target, key = _id(relation.get("event_id")), relation.get("key")
@@ -222,9 +234,7 @@ def _redaction(seen: _Seen, event: Mapping[str, Any], content: Mapping[str, Any]
     return Unheeded(**seen.fields) if target is None else Redacted(**seen.fields, target=EventId(target))
 
 
-def _state(
-    seen: _Seen, event: Mapping[str, Any], content: Mapping[str, Any]
-) -> Membered | EncryptionOn | Replaced | None:
+def _state(seen: _Seen, event: Mapping[str, Any], content: Mapping[str, Any]) -> StateEvent | None:
     state_key = event.get("state_key")
     match event.get("type"):
         case "m.room.member":
@@ -236,6 +246,10 @@ def _state(
             return EncryptionOn(**seen.fields)  # whatever it holds: clear text is over
         case "m.room.tombstone" if state_key == "":
             return Replaced(**seen.fields)
+        case "m.room.power_levels" if state_key == "":
+            return Powered(**seen.fields, powers=powers_of(content))
+        case "m.room.create" if state_key == "":
+            return Created(**seen.fields, creators=creators_of(content, seen.sender))
         case _:
             return None
 

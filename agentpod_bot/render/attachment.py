@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, assert_never
 
 from agentpod_bot.core.model import FieldPreview, TextPreview
-from agentpod_bot.core.text import visible_block, visible_line
+from agentpod_bot.core.text import visible_line
 from agentpod_bot.render import sentences
 from agentpod_bot.render.presented import present
+from agentpod_bot.render.preview import visible_text
 
 if TYPE_CHECKING:
     from agentpod_bot.core.model import NewQuestion, Question
@@ -22,14 +23,14 @@ def filename(asked: NewQuestion) -> str:
 
 def full_text(asked: NewQuestion) -> str:
     """Return all that a question asks, made visible and masked as in the room, and cut nowhere."""
-    seen = present(asked).asked
-    lines = [f"{asked.code}: {visible_line(seen.title)}", ""]
+    seen = present(asked)
+    lines = [f"{asked.code}: {visible_line(seen.asked.title)}", ""]
     for part in seen.preview:
         match part:
             case FieldPreview(label=label, value=value):
                 lines.append(f"{visible_line(label)}: {visible_line(value)}")
-            case TextPreview(label=label, text=text):
-                lines += [f"{visible_line(label)}:", visible_block(text), ""]
+            case TextPreview(label=label):
+                lines += [f"{visible_line(label)}:", visible_text(part), ""]
             case _:
                 assert_never(part)
     return "\n".join(lines).rstrip() + "\n"

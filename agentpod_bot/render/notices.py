@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from agentpod_bot.core.answer import KEYCAPS
+from agentpod_bot.core.scene import WhyLeft
 from agentpod_bot.render import sentences
 from agentpod_bot.render.content import notice
 from agentpod_bot.render.presented import present_title
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
     from agentpod_bot.core.ids import EventId
     from agentpod_bot.core.model import Question
+    from agentpod_bot.core.scene import Left
 
 MAX_LISTED = 20
 """Questions named in one notice; the number of the others is said."""
@@ -58,6 +60,27 @@ def not_approver(question: Question, *, reply_to: EventId, thread: EventId | Non
     return notice(sentences.not_an_approver(present_title(question)), reply_to=reply_to, thread=thread)
 
 
+def from_requester(question: Question, *, reply_to: EventId, thread: EventId | None = None) -> dict[str, Any]:
+    """Say that the person for whom this was asked cannot approve it."""
+    return notice(sentences.from_requester(present_title(question)), reply_to=reply_to, thread=thread)
+
+
+def not_rejected(left: Sequence[Left], *, reply_to: EventId, thread: EventId | None = None) -> dict[str, Any]:
+    """Say of each code of a rejection of several why it rejected nothing."""
+    lines = [sentences.not_rejected(), *map(_left, left[:MAX_LISTED])]
+    if len(left) > MAX_LISTED:
+        lines.append(sentences.and_more(len(left) - MAX_LISTED))
+    return notice("\n".join(lines), reply_to=reply_to, thread=thread)
+
+
+def reject_which(
+    questions: Sequence[Question], *, now_ms: int, reply_to: EventId, thread: EventId | None = None
+) -> dict[str, Any]:
+    """Ask for the codes of the questions to reject, and list those that there are."""
+    lines = [sentences.reject_which(), *_listed(questions, now_ms), *_more(questions)]
+    return notice("\n".join(lines), reply_to=reply_to, thread=thread)
+
+
 def no_file_yet(question: Question, *, reply_to: EventId, thread: EventId | None = None) -> dict[str, Any]:
     """Say that nothing can be approved before its full text is in the room."""
     return notice(sentences.no_file_yet(present_title(question)), reply_to=reply_to, thread=thread)
@@ -92,6 +115,20 @@ def keycap(event_id: EventId, position: int) -> dict[str, Any]:
     key = KEYCAPS[position - 1]
     styled = key[0] + _EMOJI_STYLE + key[1:] if len(key) > 1 else key
     return {"m.relates_to": {"rel_type": "m.annotation", "event_id": event_id, "key": styled}}
+
+
+def _left(left: Left) -> str:
+    question = left.question
+    if question is None:
+        return sentences.left_foreign(left.code) if left.why is WhyLeft.FOREIGN else sentences.left_unknown(left.code)
+    asked = present_title(question)
+    if left.why is WhyLeft.NO_REJECTION:
+        return sentences.left_without_rejection(asked)
+    if left.why is WhyLeft.CLOSED and question.closing is not None:
+        return sentences.too_late(asked, question.closing)
+    if left.why is WhyLeft.NOT_APPROVER:
+        return sentences.not_an_approver(asked)
+    return sentences.left_unknown(left.code)
 
 
 def _listed(questions: Sequence[Question], now_ms: int) -> list[str]:

@@ -69,7 +69,7 @@ def _edit(
 
 
 def _message(seen: Presented, lines: list[str], *, part: int) -> dict[str, Any]:
-    preview = shown(Measured(seen.asked.preview), characters=BODY_CHARACTERS // part, lines=BODY_LINES)
+    preview = shown(Measured(seen.preview), characters=BODY_CHARACTERS // part, lines=BODY_LINES)
     prose = stacked([Prose.of(lines), block(seen, preview, sentences.asked_at(seen.asked))], gap="\n\n")
     return {**prose.message(), "m.mentions": {}}
 

@@ -9,14 +9,17 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, assert_never
 
+from agentpod_bot.core.diff import WORK, Sign, unified
 from agentpod_bot.core.labels import Withhold, offer
 from agentpod_bot.core.lookalikes import warnings
-from agentpod_bot.core.model import FieldPreview, TextPreview
-from agentpod_bot.core.secrets import mask
+from agentpod_bot.core.model import DiffPreview, FieldPreview, TextPreview
+from agentpod_bot.core.secrets import by_line, hide, mask
+from agentpod_bot.render import sentences
 
 if TYPE_CHECKING:
+    from agentpod_bot.core.diff import Run
     from agentpod_bot.core.lookalikes import LookAlike
-    from agentpod_bot.core.model import NewQuestion, Offered, Preview, Question
+    from agentpod_bot.core.model import NewQuestion, Offered, Preview, Question, Readable
     from agentpod_bot.core.secrets import Hidden
 
 
@@ -26,6 +29,8 @@ class Presented:
 
     asked: NewQuestion
     """The question with masks in its texts; ids and times are the true ones."""
+    preview: tuple[Readable, ...]
+    """Its preview, with diffs as texts."""
     hidden: tuple[Hidden, ...]
     look_alikes: tuple[LookAlike, ...]
 
@@ -36,6 +41,8 @@ class _Texts:
     def __init__(self, *, masking: bool) -> None:
         self._masking = masking
         self.hidden: list[Hidden] = []
+        self.read: list[str] = []
+        """The texts of all parts, without the signs of diffs."""
 
     def of(self, text: str) -> str:
         if not self._masking:
@@ -44,14 +51,48 @@ class _Texts:
         self.hidden += masked.hidden
         return masked.text
 
-    def part(self, part: Preview) -> Preview:
+    def part(self, part: Preview, *, work: int) -> Readable:
+        """Return a part as it may be seen; `work` is what finding a diff may take."""
         match part:
             case FieldPreview(label=label, value=value):
-                return FieldPreview(*self._labelled(label, value))
-            case TextPreview(label=label, text=text):
-                return TextPreview(*self._labelled(label, text))
+                label, value = self._labelled(label, value)
+                self.read += (label, value)
+                return FieldPreview(label, value)
+            case TextPreview(label=label, text=text, language=language):
+                label, text = self._labelled(label, text)
+                self.read += (label, text)
+                return TextPreview(label, text, language)
+            case DiffPreview():
+                return self._diff(part, work)
             case _:
                 assert_never(part)
+
+    def _diff(self, part: DiffPreview, work: int) -> TextPreview:
+        """Return a diff of what is there, with its lines masked after it was found.
+
+        Masked before, a changed secret would be no change. What a kept line may hide is what
+        the new text says, for that is what would run.
+        """
+        path = self.of(part.path)
+        self.read.append(path)
+        olds = by_line(part.old) if self._masking and part.old else {}
+        news = by_line(part.new) if self._masking and part.new else {}
+
+        def show(run: Run) -> str:
+            text = run.text
+            if self._masking:
+                secrets = olds if run.sign is Sign.REMOVED else news
+                numbers = range(run.start, run.start + run.count)
+                has_any = bool(secrets) and any(number in secrets for number in numbers)
+                lines = zip(numbers, text.split("\n"), strict=True) if has_any else [(-1, text)]
+                masked = [hide(line, secrets.get(number, ())) for number, line in lines]
+                self.hidden += [hidden for each in masked for hidden in each.hidden]
+                text = "\n".join(each.text for each in masked)
+            self.read.append(text)
+            return text
+
+        diff = unified(part.old, part.new, work=work)
+        return TextPreview(path, f"{sentences.diff_summary(diff)}\n{diff.text(path, show=show)}", "diff")
 
     def _labelled(self, label: str, text: str) -> tuple[str, str]:
         """Mask a text below its label, which may be what says that it is a secret."""
@@ -70,16 +111,18 @@ class _Texts:
 def present(asked: NewQuestion) -> Presented:
     """Return what a room may see of `asked`. `offered` is taken over as it is."""
     texts = _Texts(masking=asked.masked)
-    shown = replace(
+    work = WORK // max(1, sum(isinstance(part, DiffPreview) for part in asked.preview))
+    masked = replace(
         asked,
         title=texts.of(asked.title),
         tool_kind=None if asked.tool_kind is None else texts.of(asked.tool_kind),
         agent=None if asked.agent is None else texts.of(asked.agent),
         options=tuple(replace(option, label=texts.of(option.label)) for option in asked.options),
-        preview=tuple(map(texts.part, asked.preview)),
     )
+    preview = tuple(texts.part(part, work=work) for part in asked.preview)
     texts.of(session_claim(asked))  # shown as a claim; as an id it stays
-    return Presented(shown, tuple(texts.hidden), _look_alikes(shown))
+    found = warnings("\n".join([masked.title, *texts.read]))
+    return Presented(replace(masked, preview=preview), preview, tuple(texts.hidden), found)
 
 
 def offered_in(asked: NewQuestion, shown: Presented, *, withhold: Withhold) -> tuple[Offered, ...]:
@@ -120,10 +163,3 @@ def present_title(question: Question) -> NewQuestion:
 def session_claim(asked: NewQuestion) -> str:
     """Return the session's id as something that the harness says of itself."""
     return mask(asked.session_id).text if asked.masked else asked.session_id
-
-
-def _look_alikes(shown: NewQuestion) -> tuple[LookAlike, ...]:
-    texts = [shown.title]
-    for part in shown.preview:
-        texts += (part.label, part.value if isinstance(part, FieldPreview) else part.text)
-    return warnings("\n".join(texts))

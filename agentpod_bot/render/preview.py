@@ -4,25 +4,34 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from itertools import groupby
 from typing import TYPE_CHECKING, Any, assert_never
 
+from agentpod_bot.core.diff import visible_diff
 from agentpod_bot.core.model import FieldPreview, TextPreview
 from agentpod_bot.core.text import fits, folded, visible_block, visible_line
 from agentpod_bot.render import sentences
 from agentpod_bot.render.content import Prose, escape, stacked
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
-    from agentpod_bot.core.model import Preview
+    from agentpod_bot.core.model import Readable
 
 BODY_CHARACTERS = 4_000
 BODY_LINES = 60
 MAX_LABEL = 60
 """Characters shown of a part's label."""
+MAX_PATH = 255
+"""Characters shown of a path that is a diff's label."""
+DIFF = "diff"
+MAX_UNBROKEN = 80
+"""Characters of one line that HTML shows as code that does not wrap."""
 MAX_PARTS = 14
 """Parts kept of a preview that must be cut: each needs four lines."""
 _FEWEST_LINES = 4
+# HTML without `<pre>` would show one blank for these, and none at an end.
+_BLANKS = re.compile(r"[ \t\n\f\r]{2}|[\t\n\f\r]|\A | \Z")
 # Longer ones are not made visible as a whole: they are cut anyhow, and this runs while others wait.
 _LONGEST = 8_192
 _WHOLE = 65_536
@@ -48,6 +57,7 @@ class Part:
     """Characters of the original between head and tail."""
     is_text: bool
     """A text of its own lines, or a one-line value."""
+    language: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +74,7 @@ class Shown:
 class Measured:
     """A preview made visible once, to be shown in several sizes."""
 
-    def __init__(self, preview: Sequence[Preview]) -> None:
+    def __init__(self, preview: Sequence[Readable]) -> None:
         self.preview = preview
         self.omitted = max(0, len(preview) - MAX_PARTS)
         first = MAX_PARTS // 2
@@ -72,12 +82,14 @@ class Measured:
         self.must_be_cut = sum(len(_content(each)) for each in preview) > _WHOLE
         measured = self.ends if self.must_be_cut else range(len(preview))
         self.whole = {at: _whole(preview[at]) for at in measured}
-        self.labels_cut = not all(fits(each.label, MAX_LABEL) for each in preview)
+        self.labels_cut = not all(fits(each.label, _longest_label(each)) for each in preview)
 
     def size(self, at: int) -> int:
         """Characters of one part, label counted too."""
         part = self.whole[at]
-        return len(_content(self.preview[at])) + MAX_LABEL if part is None else len(part.label) + len(part.head)
+        if part is not None:
+            return len(part.label) + len(part.head)
+        return len(_content(self.preview[at])) + _longest_label(self.preview[at])
 
     def height(self, at: int) -> int:
         """Lines of one part in the body."""
@@ -113,7 +125,7 @@ def shown(measured: Measured, *, characters: int, lines: int = _NO_LIMIT) -> Sho
     is_short = [share < measured.size(at) for at, share in zip(kept, room, strict=True)]
     heights = [measured.height(at) for at in kept]
     rows = _shares(
-        [max(height + 2, _FEWEST_LINES) if short else height for height, short in zip(heights, is_short, strict=True)],
+        [max(2 * height, _FEWEST_LINES) if short else height for height, short in zip(heights, is_short, strict=True)],
         lines,
     )
     parts = tuple(
@@ -126,11 +138,15 @@ def shown(measured: Measured, *, characters: int, lines: int = _NO_LIMIT) -> Sho
 
 
 def prose(preview: Shown) -> Prose:
-    """Return what a person reads: in the body every line of a text is indented, in HTML it stands in `<pre>`."""
-    blocks: list[Prose] = [_prose(part) for part in preview.parts]
-    if preview.omitted:
-        blocks.insert(preview.omitted_after, Prose.of([sentences.items_hidden(preview.omitted)]))
-    return stacked(blocks, gap="\n")
+    """Return what a person reads: in the body every line of a text is indented, in HTML it is code.
+
+    Values follow each other as a list. Text copied from the code is the text that was shown.
+    """
+    if not preview.omitted:
+        return stacked(_blocks(preview.parts), gap="\n")
+    note = Prose.of([sentences.items_hidden(preview.omitted)])
+    first, last = preview.parts[: preview.omitted_after], preview.parts[preview.omitted_after :]
+    return stacked([*_blocks(first), note, *_blocks(last)], gap="\n")
 
 
 def envelope_entries(preview: Shown) -> list[dict[str, Any]]:
@@ -142,23 +158,44 @@ def envelope_entries(preview: Shown) -> list[dict[str, Any]]:
     return entries
 
 
-def _prose(part: Part) -> Prose:
-    label = part.label
-    if not _PLAIN_LABEL.fullmatch(label) or folded(label) in _OUR_LINES:
-        label = sentences.in_quotes(label)
-    if not part.is_text and part.tail is None:
-        return Prose.of([f"{label}: {part.head}"])
-    language = folded(part.label) if part.is_text and folded(part.label) in _LANGUAGES else None
-    pieces = [Prose.of([f"{label}:"]), _code(part.head, language)]
+def _blocks(parts: Sequence[Part]) -> Iterator[Prose]:
+    for are_values, alike in groupby(parts, key=lambda part: not part.is_text and part.tail is None):
+        if are_values:
+            yield _list(list(alike))
+        else:
+            yield from map(_text, alike)
+
+
+def _list(parts: list[Part]) -> Prose:
+    names = [_name(part) for part in parts]
+    lines = [f"{name}: {part.head}" for name, part in zip(names, parts, strict=True)]
+    items = [f"<li>{escape(name)}: {_value(part.head)}</li>" for name, part in zip(names, parts, strict=True)]
+    return Prose("\n".join(lines), f"<ul>{''.join(items)}</ul>")
+
+
+def _value(text: str) -> str:
+    return f"<pre><code>{escape(text)}</code></pre>" if _BLANKS.search(text) else escape(text)
+
+
+def _text(part: Part) -> Prose:
+    pieces = [Prose.of([f"{_name(part)}:"]), _code(part.head, part.language)]
     if part.tail is not None:
-        pieces += [Prose.of([sentences.hidden(part.hidden)]), _code(part.tail, language)]
+        pieces += [Prose.of([sentences.hidden(part.hidden)]), _code(part.tail, part.language)]
     return stacked(pieces, gap="\n")
 
 
+def _name(part: Part) -> str:
+    label = part.label
+    is_plain = _PLAIN_LABEL.fullmatch(label) and folded(label) not in _OUR_LINES
+    return label if is_plain else sentences.in_quotes(label)
+
+
 def _code(text: str, language: str | None) -> Prose:
+    """Return code. A long line wraps in HTML, set apart, where nothing of it is lost outside of `<pre>`."""
     indented = "\n".join(f"    {line}" for line in text.split("\n"))
     opening = "<code>" if language is None else f'<code class="language-{language}">'
-    return Prose(indented, f"<pre>{opening}{escape(text)}</code></pre>")
+    around = "blockquote" if len(text) > MAX_UNBROKEN and not _BLANKS.search(text) else "pre"
+    return Prose(indented, f"<{around}>{opening}{escape(text)}</code></{around}>")
 
 
 def _entry(part: Part) -> dict[str, Any]:
@@ -169,7 +206,12 @@ def _entry(part: Part) -> dict[str, Any]:
     return {"type": "field", "label": part.label, "value": content}
 
 
-def _content(preview: Preview) -> str:
+def visible_text(text: TextPreview) -> str:
+    """Return all of a text, made visible."""
+    return visible_diff(text.text) if text.language == DIFF else visible_block(text.text)
+
+
+def _content(preview: Readable) -> str:
     match preview:
         case FieldPreview(value=value):
             return value
@@ -179,41 +221,67 @@ def _content(preview: Preview) -> str:
             assert_never(preview)
 
 
-def _visible(preview: Preview) -> Callable[[str], str]:
-    return visible_line if isinstance(preview, FieldPreview) else visible_block
+def _visible(preview: Readable) -> Callable[[str], str]:
+    match preview:
+        case FieldPreview():
+            return visible_line
+        case TextPreview(language=language):
+            return visible_diff if language == DIFF else visible_block
+        case _:
+            assert_never(preview)
 
 
-def _whole(preview: Preview) -> Part | None:
+def _language(preview: Readable) -> str | None:
+    """Return the language of a text where it is certain: said so, or its label and nothing else."""
+    if isinstance(preview, FieldPreview):
+        return None
+    language = folded(preview.label) if preview.language is None else preview.language
+    return language if language in _LANGUAGES else None
+
+
+def _whole(preview: Readable) -> Part | None:
     """Return all of a part; None where it is so long that it has to be cut anyhow."""
     content = _content(preview)
     if len(content) > _LONGEST:
         return None
-    head = _visible(preview)(content)
-    return Part(_label(preview.label), head, tail=None, hidden=0, is_text=isinstance(preview, TextPreview))
+    label = visible_line(preview.label, limit=_longest_label(preview))
+    return _part(preview, label, _visible(preview)(content))
 
 
-def _cut_part(preview: Preview, characters: int, lines: int) -> Part:
+def _part(preview: Readable, label: str, head: str, tail: str | None = None, hidden: int = 0) -> Part:
+    is_text = isinstance(preview, TextPreview)
+    return Part(label, head, tail, hidden, is_text=is_text, language=_language(preview))
+
+
+def _cut_part(preview: Readable, characters: int, lines: int) -> Part:
     """Return head and tail of a part and the number of characters between them.
 
     The original is cut, and each end made visible by itself, so no escape is cut in two.
     Of `lines` one is the label's and one that of the count.
     """
-    label, text, visible = _label(preview.label), _content(preview), _visible(preview)
+    text, visible = _content(preview), _visible(preview)
+    label = visible_line(preview.label, limit=min(_longest_label(preview), max(MAX_LABEL, characters // 4)))
     half = max(min(characters, _LONGEST) - len(label), 0) // 2
     rows = max(lines - 2, 2)
     head = _end(text, visible, half, (rows + 1) // 2, at_start=True)
     tail = _end(text[head:], visible, half, rows // 2, at_start=False)
-    return Part(
-        label=label,
-        head=visible(text[:head]),
-        tail=visible(text[len(text) - tail :]),
-        hidden=len(text) - head - tail,
-        is_text=isinstance(preview, TextPreview),
-    )
+    at = len(text) - tail
+    shown = visible(text[at:])
+    if tail and isinstance(preview, TextPreview) and preview.language == DIFF:
+        shown = _signed(text, at)
+    return _part(preview, label, visible(text[:head]), shown, at - head)
 
 
-def _label(label: str) -> str:
-    return visible_line(label, limit=MAX_LABEL)
+def _signed(diff: str, at: int) -> str:
+    """Return the end of a diff, made visible; where that begins within a line, with that line's own sign."""
+    start = diff.rfind("\n", 0, at) + 1
+    if at == start:
+        return visible_diff(diff[at:])
+    return visible_diff(f"{diff[start]}…{diff[max(at, start + 1) :]}")
+
+
+def _longest_label(preview: Readable) -> int:
+    return MAX_PATH if isinstance(preview, TextPreview) and preview.language == DIFF else MAX_LABEL
 
 
 def _end(text: str, visible: Callable[[str], str], characters: int, lines: int, *, at_start: bool) -> int:

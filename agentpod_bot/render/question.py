@@ -59,7 +59,7 @@ def compose(
     if len(asked.title) > MAX_RAW_TITLE:
         raise TooLarge("title", f"the title is longer than {MAX_RAW_TITLE} characters")
     seen = present(asked)
-    measured = Measured(seen.asked.preview)
+    measured = Measured(seen.preview)
     preview = for_body(measured)
     is_cut = preview.is_cut or is_title_cut(seen.asked)
     if not is_cut:

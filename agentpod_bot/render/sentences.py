@@ -11,6 +11,7 @@ from collections import Counter
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, assert_never
 
+from agentpod_bot.core.diff import Change
 from agentpod_bot.core.lookalikes import Look
 from agentpod_bot.core.model import Meaning, Outcome, Scope
 from agentpod_bot.core.text import visible_line
@@ -18,7 +19,8 @@ from agentpod_bot.core.text import visible_line
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from agentpod_bot.core.ids import Code
+    from agentpod_bot.core.diff import Diff
+    from agentpod_bot.core.ids import Code, UserId
     from agentpod_bot.core.lookalikes import LookAlike
     from agentpod_bot.core.model import Closing, NewQuestion, Offered, Progress
     from agentpod_bot.core.secrets import Hidden
@@ -43,6 +45,7 @@ NOT_ALL_SHOWN = "Note: not all of what the agent will do could be shown here."
 FULL_TEXT_FOLLOWS = "The full text follows as a file in this thread. Nothing can be approved before it is there."
 NOTHING_TO_APPROVE = "The full text could not be uploaded, so nothing can be approved from this room."
 NOTHING_APPROVED = "Nothing has been approved."
+NO_VOTES = "no votes now"
 STOPPED_WAITING = "the agent had stopped waiting"
 
 _MINUTE = 60_000
@@ -112,6 +115,26 @@ def hidden(characters: int) -> str:
 def items_hidden(items: int) -> str:
     """Return what stands where whole parts of a preview were left out."""
     return f"[… {_many(items, 'part')} of the preview hidden …]"
+
+
+def diff_summary(diff: Diff) -> str:
+    """Say in one line what a diff shows and what it leaves out."""
+    match diff.change:
+        case Change.CREATED:
+            said = [f"new file, {_many(diff.added, 'line')}"]
+        case Change.DELETED:
+            said = [f"deleted file, {_many(diff.removed, 'line')}"]
+        case Change.CHANGED if diff.hunks:
+            said = [f"{_many(diff.added, 'line')} added, {diff.removed:,} removed"]
+        case Change.CHANGED:
+            said = ["nothing changes"]
+        case _:
+            assert_never(diff.change)
+    if diff.not_shown:
+        said.append(f"{_many(diff.not_shown, 'unchanged line')} not shown")
+    if diff.looks_binary:
+        said.append("looks like binary data")
+    return "; ".join(said)
 
 
 def foreign_code(code: Code) -> str:
@@ -225,6 +248,45 @@ def no_file_yet(asked: NewQuestion) -> str:
     return f"The full text of {named(asked)} is not in the room yet. {NOTHING_APPROVED} Answer again once it is there."
 
 
+def from_requester(asked: NewQuestion) -> str:
+    """Say that the person for whom something was asked cannot approve it."""
+    if asked.requester is None:
+        return f"Nobody can approve {named(asked)}: it is not known for whom it was asked. {NOTHING_APPROVED}"
+    return f"{named(asked)} was asked for you, so another approver has to approve it. {NOTHING_APPROVED}"
+
+
+def votes_line(offered: Offered, voters: Sequence[UserId], needed: int) -> str:
+    """Say who is for an option that needs several people."""
+    return f"{len(voters)} of {_many(needed, 'vote')} for {offered.printed}: {_people(voters)}"
+
+
+def not_rejected() -> str:
+    """Head the list of what a rejection of several questions did not reject."""
+    return f"Not rejected by your message. {NOTHING_APPROVED}"
+
+
+def left_unknown(code: str) -> str:
+    """Say that a code is none."""
+    return f"{quoted(code)}: no question that was open here has this code"
+
+
+def left_foreign(code: str) -> str:
+    """Say that a code is not only ours."""
+    return f"{quoted(code)}: another account's question has this code, so reply to the question itself"
+
+
+def left_without_rejection(asked: NewQuestion) -> str:
+    """Say that a question cannot be rejected."""
+    return f"{named(asked)}: it has no option that rejects"
+
+
+def reject_which() -> str:
+    """Ask for the codes of what is to be rejected."""
+    return (
+        "Nothing was rejected. Write the codes of the questions to reject, like !reject K7 M3, and after a colon why."
+    )
+
+
 def which_one() -> str:
     """Ask which question an answer is for."""
     return f"Which question is that for? {NOTHING_APPROVED} Reply to the question itself, or write its code too:"
@@ -246,7 +308,7 @@ def too_late(asked: NewQuestion, closing: Closing) -> str:
     match closing.outcome:
         case Outcome.SELECTED:
             label = closing.option.printed if closing.option else ""
-            what = f"already answered by {closing.answered_by}: {label}, at {at}"
+            what = f"already answered by {_deciders(closing)}: {label}, at {at}"
         case Outcome.EXPIRED:
             what = f"too late, expired at {at}, nothing was allowed"
         case Outcome.CANCELLED:
@@ -300,7 +362,7 @@ _SAID_BY_OUTCOME = frozenset({"Allow once", "Always allow", "Reject", "Never all
 def _ended(asked: NewQuestion, closing: Closing, at: str) -> str:
     match closing.outcome:
         case Outcome.SELECTED:
-            return f"{_decided(closing)} by {closing.answered_by} at {at}"
+            return f"{_decided(closing)} by {_deciders(closing)} at {at}"
         case Outcome.EXPIRED:
             return f"Expired at {at}, no answer came in time; nothing was allowed"
         case Outcome.CANCELLED:
@@ -327,6 +389,15 @@ def _decided(closing: Closing) -> str:
             return "Rejected"
         case _:
             return "Answered"
+
+
+def _deciders(closing: Closing) -> str:
+    return _people(closing.voters) if closing.voters else f"{closing.answered_by}"
+
+
+def _people(names: Sequence[str]) -> str:
+    shown = [visible_line(name) for name in names]
+    return " and ".join((", ".join(shown[:-1]), shown[-1])) if len(shown) > 1 else "".join(shown)
 
 
 def _where(asked: NewQuestion) -> str:

@@ -11,6 +11,7 @@ from sqlalchemy.exc import DBAPIError
 
 from agentpod_bot.errors import StoreRefused
 from agentpod_bot.ports import Store
+from agentpod_bot.store import folder
 from agentpod_bot.store.engine import BUSY_TIMEOUT_MS, sqlite_engine
 from agentpod_bot.store.lock import StoreLock
 from agentpod_bot.store.schema import migrate
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from agentpod_bot.ports import T, Tx
 
 _OWNER_ONLY = 0o600
-_OWNER_ONLY_FOLDER = 0o700
 
 
 class SqlStore(Store):
@@ -57,14 +57,15 @@ class SqlStore(Store):
 def open_store(path: Path, *, busy_timeout_ms: int = BUSY_TIMEOUT_MS) -> SqlStore:
     """Lock, make or migrate the store of a file, and start its writer thread; blocks meanwhile.
 
-    The file, its -wal, its -shm and its lock are for the owner alone (0600), and so is a
-    folder that is made here (0700); the mode of a folder that exists is left alone.
-    Raises StoreRefused, with a sentence that says what to do, where another process holds
-    the store, a newer version wrote it, or it cannot be read as a store.
+    The file, its -wal, its -shm and its lock are for the owner alone (0600), and so is the
+    folder, which is made where it is not there (0700).
+    Raises StoreRefused, with a sentence that says what to do, where others can use the
+    folder, another process holds the store, a newer version wrote it, or it cannot be read
+    as a store.
     """
     path = path.resolve()  # one lock for one file, whatever link leads to it
     with ExitStack() as undo:
-        _prepare_folder(path.parent)
+        folder.prepare(path)
         lock = StoreLock.acquire(path)
         undo.callback(lock.release)
         _prepare_file(path)
@@ -75,15 +76,6 @@ def open_store(path: Path, *, busy_timeout_ms: int = BUSY_TIMEOUT_MS) -> SqlStor
             raise StoreRefused(f"the store {path} cannot be opened: {error.orig}") from error
         undo.pop_all()
     return SqlStore(Writer(engine, after=lock.release))
-
-
-def _prepare_folder(folder: Path) -> None:
-    missing = [place for place in (folder, *folder.parents) if not place.exists()]
-    try:
-        for place in reversed(missing):
-            place.mkdir(mode=_OWNER_ONLY_FOLDER, exist_ok=True)
-    except OSError as error:
-        raise StoreRefused(f"the folder {folder} of the store cannot be made: {error.strerror}") from error
 
 
 def _prepare_file(path: Path) -> None:

@@ -41,8 +41,9 @@ _DROP = delete(outbox).where(
 
 _UNSENT = select(*EFFECT_COLUMNS).where(_o.question_row == bindparam("row"), _o.effect == bindparam("name"), is_unsent)
 _TO_RENDER = select(_o.effect_id).where(
-    _o.question_row == bindparam("row"), _o.priority == Priority.EDIT.value, is_unsent, _o.content.is_(None)
+    _o.question_row == bindparam("row"), _o.priority == bindparam("of_priority"), is_unsent, _o.content.is_(None)
 )
+_CONTENT = select(_o.content).where(_o.question_row == bindparam("row"), _o.effect == bindparam("name"))
 _before = outbox.alias("before")
 _NOT_HELD = or_(
     _o.question_row.is_(None),
@@ -122,9 +123,14 @@ class Outbox(Transaction):
         record = self._first(_UNSENT, {"row": row, "name": effect})
         return None if record is None else effect_of(record)
 
-    def has_edit_to_render(self, row: Row) -> bool:
+    def has_edit_to_render(self, row: Row, priority: Priority = Priority.EDIT) -> bool:
         """Whether an edit of the question is unsent and has no content yet."""
-        return self._first(_TO_RENDER, {"row": row}) is not None
+        return self._first(_TO_RENDER, {"row": row, "of_priority": priority.value}) is not None
+
+    def content_of(self, row: Row, effect: str) -> Mapping[str, Any] | None:
+        """What an effect of a question said or is to say."""
+        content: Mapping[str, Any] | None = self._value(_CONTENT, {"row": row, "name": effect})
+        return content
 
     def begin(self, room_id: RoomId, now_ms: int) -> Effect | None:
         """The room's next effect to try; its attempts are counted up, this one included."""

@@ -10,6 +10,7 @@ from sqlalchemy import BindParameter, and_, bindparam, exists, func, insert, or_
 from agentpod_bot.core.ids import Row
 from agentpod_bot.core.model import OPEN, Outcome, Question, Status
 from agentpod_bot.ports import Page
+from agentpod_bot.store.listing import LISTED_COLUMNS, listed_of
 from agentpod_bot.store.records import (
     QUESTION_COLUMNS,
     question_of,
@@ -83,7 +84,9 @@ _BY_EVENT = _OLDEST_FIRST.where(_q.event_id == bindparam("event_id")).limit(1)
 
 _newer = questions.alias("newer")
 _PAGE = (
-    _READ.where(
+    select(*LISTED_COLUMNS)
+    .select_from(questions.outerjoin(decisions))
+    .where(
         _q.client == bindparam("client"),
         _q.row < bindparam("before"),
         ~exists().where(
@@ -220,7 +223,7 @@ class Questions(Transaction):
             "before": _NO_ROW_IS_HIGHER if before is None else before,
             "at_most": limit + 1,
         }
-        found = self._questions(_PAGES[tuple(given)], asked)
+        found = tuple(listed_of(record) for record in self._rows(_PAGES[tuple(given)], asked))
         shown = found[:limit]
         return Page(questions=shown, cursor=shown[-1].row if shown and len(found) > limit else None)
 

@@ -12,6 +12,7 @@ from agentpod_bot.core.model import (
     Attachment,
     Claim,
     Closing,
+    DiffPreview,
     FieldPreview,
     Key,
     Meaning,
@@ -38,6 +39,21 @@ if TYPE_CHECKING:
 _DOCUMENTS_KEPT = 128
 """Lists of options that stay read: a harness asks with the same few again and again."""
 
+CLOSING_COLUMNS = (
+    decisions.c.outcome,
+    decisions.c.at_ms,
+    decisions.c.option,
+    decisions.c.answered_by,
+    decisions.c.via,
+    decisions.c.comment,
+    decisions.c.event_id.label("answer_event_id"),
+    decisions.c.answer_ts,
+    decisions.c.claim,
+    decisions.c.reason,
+    decisions.c.voters,
+)
+"""What `closing_of` reads, in its order."""
+
 QUESTION_COLUMNS = (
     questions.c.row,
     questions.c.client,
@@ -56,6 +72,7 @@ QUESTION_COLUMNS = (
     questions.c.shown_ts,
     questions.c.shown_closed_ts,
     questions.c.gave_up,
+    questions.c.requester,
     questions.c.salt,
     questions.c.digest,
     questions.c.content_key,
@@ -71,16 +88,7 @@ QUESTION_COLUMNS = (
     questions.c.masked,
     questions.c.attachment,
     questions.c.file_uri,
-    decisions.c.outcome,
-    decisions.c.at_ms,
-    decisions.c.option,
-    decisions.c.answered_by,
-    decisions.c.via,
-    decisions.c.comment,
-    decisions.c.event_id.label("answer_event_id"),
-    decisions.c.answer_ts,
-    decisions.c.claim,
-    decisions.c.reason,
+    *CLOSING_COLUMNS,
 )
 """What `question_of` reads, in its order."""
 
@@ -134,6 +142,7 @@ def values_of_question(question: NewQuestion) -> dict[str, Any]:
         "created_at_ms": question.created_at_ms,
         "expires_at_ms": question.expires_at_ms,
         "gave_up": False,
+        "requester": question.requester,
         "salt": question.salt,
         "digest": question.digest,
         "content_key": question.content_key,
@@ -176,6 +185,7 @@ def question_of(record: Record[*tuple[Any, ...]]) -> Question:
         shown_ts,
         shown_closed_ts,
         gave_up,
+        requester,
         salt,
         digest,
         content_key,
@@ -191,7 +201,6 @@ def question_of(record: Record[*tuple[Any, ...]]) -> Question:
         masked,
         attachment,
         file_uri,
-        outcome,
         *ending,
     ) = record
     asked = NewQuestion(
@@ -217,6 +226,7 @@ def question_of(record: Record[*tuple[Any, ...]]) -> Question:
         masked=masked,
         attachment=Attachment(attachment),
         file_uri=file_uri,
+        requester=requester,
     )
     return Question(
         row=row,
@@ -225,10 +235,41 @@ def question_of(record: Record[*tuple[Any, ...]]) -> Question:
         event_id=event_id,
         shown_ts=shown_ts,
         shown_closed_ts=shown_closed_ts,
-        closing=None if outcome is None else _read_closing(outcome, *ending),
+        closing=closing_of(*ending),
         delivered_at_ms=delivered_at_ms,
         gave_up=gave_up,
         progress=None if progress is None else _read_progress(progress),
+    )
+
+
+def closing_of(  # noqa: PLR0917 - one argument for each column of a decision, in their order
+    outcome: str | None,
+    at_ms: int,
+    option: Mapping[str, Any] | None,
+    answered_by: Any,
+    via: str | None,
+    comment: str | None,
+    event_id: Any,
+    answer_ts: int | None,
+    claim: Mapping[str, Any] | None,
+    reason: str | None,
+    voters: list[Any] | None,
+) -> Closing | None:
+    """The decision in the values of `CLOSING_COLUMNS`; None where the question has none."""
+    if outcome is None:
+        return None
+    return Closing(
+        outcome=Outcome(outcome),
+        at_ms=at_ms,
+        option=None if option is None else _read_offered(option),
+        answered_by=answered_by,
+        via=None if via is None else Via(via),
+        comment=comment,
+        event_id=event_id,
+        answer_ts=answer_ts,
+        claim=None if claim is None else Claim(claim["option_id"], claim["by"]),
+        reason=reason,
+        voters=tuple(voters or ()),
     )
 
 
@@ -246,6 +287,7 @@ def values_of_closing(closing: Closing) -> dict[str, Any]:
         "answer_ts": closing.answer_ts,
         "claim": None if claim is None else {"option_id": claim.option_id, "by": claim.by},
         "reason": closing.reason,
+        "voters": list(closing.voters) or None,
     }
 
 
@@ -356,8 +398,12 @@ def _written_preview(preview: Preview) -> dict[str, Any]:
     match preview:
         case FieldPreview(label, value):
             return {"type": "field", "label": label, "value": value}
-        case TextPreview(label, text):
+        case TextPreview(label, text, None):
             return {"type": "text", "label": label, "text": text}
+        case TextPreview(label, text, language):
+            return {"type": "text", "label": label, "text": text, "language": language}
+        case DiffPreview(path, old, new):
+            return {"type": "diff", "path": path, "old": old, "new": new}
 
 
 def _read_preview(written: Mapping[str, Any]) -> Preview:
@@ -365,35 +411,11 @@ def _read_preview(written: Mapping[str, Any]) -> Preview:
         case {"type": "field", "label": label, "value": value}:
             return FieldPreview(label, value)
         case {"type": "text", "label": label, "text": text}:
-            return TextPreview(label, text)
+            return TextPreview(label, text, written.get("language"))
+        case {"type": "diff", "path": path, "old": old, "new": new}:
+            return DiffPreview(path, old, new)
         case _:
             raise ValueError(f"a stored preview has the unknown type {written.get('type')!r}")
-
-
-def _read_closing(  # noqa: PLR0917 - one argument for each column of a decision, in their order
-    outcome: str,
-    at_ms: int,
-    option: Mapping[str, Any] | None,
-    answered_by: Any,
-    via: str | None,
-    comment: str | None,
-    event_id: Any,
-    answer_ts: int | None,
-    claim: Mapping[str, Any] | None,
-    reason: str | None,
-) -> Closing:
-    return Closing(
-        outcome=Outcome(outcome),
-        at_ms=at_ms,
-        option=None if option is None else _read_offered(option),
-        answered_by=answered_by,
-        via=None if via is None else Via(via),
-        comment=comment,
-        event_id=event_id,
-        answer_ts=answer_ts,
-        claim=None if claim is None else Claim(claim["option_id"], claim["by"]),
-        reason=reason,
-    )
 
 
 def _read_progress(written: Mapping[str, Any]) -> Progress:

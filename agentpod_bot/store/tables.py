@@ -86,6 +86,7 @@ questions = Table(
     Column("shown_ts", BigInteger),
     Column("shown_closed_ts", BigInteger),
     Column("gave_up", Boolean, nullable=False),
+    Column("requester", Text),
     Column("salt", Text, nullable=False),
     Column("digest", Text, nullable=False),
     Column("content_key", Text, nullable=False),
@@ -139,10 +140,26 @@ decisions = Table(
     Column("answer_ts", BigInteger),
     Column("claim", DOCUMENT),
     Column("reason", OUTSIDE_TEXT),
+    Column("voters", DOCUMENT),
     CheckConstraint(one_of("outcome", Outcome), name="outcome"),
     CheckConstraint(f"via IS NULL OR {one_of('via', Via)}", name="via"),
     CheckConstraint("(outcome = 'selected') = (option IS NOT NULL)", name="option"),
     CheckConstraint("(outcome = 'selected') = (answered_by IS NOT NULL)", name="answered_by"),
+    CheckConstraint("voters IS NULL OR outcome = 'selected'", name="voters"),
+)
+
+votes = Table(
+    "votes",
+    metadata,
+    Column("seq", NUMBER, primary_key=True),
+    Column("question_row", ForeignKey("questions.row", ondelete="CASCADE"), nullable=False),
+    Column("sender", Text, nullable=False),
+    Column("option_id", Text, nullable=False),
+    Column("event_id", Text, nullable=False),
+    Column("ts", BigInteger, nullable=False),
+    Column("at_ms", BigInteger, nullable=False),
+    UniqueConstraint("question_row", "sender"),
+    Index("ix_votes_event_id", "event_id"),
 )
 
 outbox = Table(

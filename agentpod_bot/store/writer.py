@@ -19,6 +19,7 @@ from agentpod_bot.store.outbox import Outbox
 from agentpod_bot.store.questions import Questions
 from agentpod_bot.store.timeline import Timeline
 from agentpod_bot.store.transaction import unavailable
+from agentpod_bot.store.votes import Votes
 
 if TYPE_CHECKING:
     import asyncio
@@ -30,7 +31,7 @@ MOST_TOGETHER = 256
 """Works that share one commit at most, so that the first of them is not kept waiting for ever."""
 
 
-class SqlTx(Questions, Outbox, Timeline):
+class SqlTx(Questions, Votes, Outbox, Timeline):
     """All of `ports.Tx`."""
 
 

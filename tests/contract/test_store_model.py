@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
@@ -201,6 +202,7 @@ class Model(RuleBasedStateMachine):
         assert self.tx.rooms_due() == due
 
 
+@pytest.mark.hypothesis
 def test_the_store_decides_and_orders_as_a_simple_model_does(tmp_path: Path) -> None:
     engine = migrated_engine(tmp_path)
     run_state_machine_as_test(lambda: Model(engine), settings=SETTINGS)

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+from typing import TYPE_CHECKING, Any
 
 import pytest
+from sqlalchemy.event import listen, remove
 
 from agentpod_bot.core.ids import ClientName, Code, EventId, RequestId, RouteName, Row, SessionId
-from agentpod_bot.core.model import OPEN, Attachment, Claim, Outcome, Progress, Status
+from agentpod_bot.core.model import OPEN, Attachment, Claim, Listed, Outcome, Progress, Status
 from tests.unit.store.examples import (
     LAPTOP,
     MINUTE,
@@ -181,6 +183,32 @@ def test_a_page_holds_only_what_has_the_status_and_session_now(tx: Tx) -> None:
     assert listed(Status.PENDING, None) == [other.row, pending.row]
     assert listed(Status.PENDING, SESSION) == [pending.row]
     assert listed(None, SessionId("s2")) == [other.row]
+
+
+def test_a_page_says_of_each_question_what_is_stored_of_it(tx: Tx) -> None:
+    decided = insert_closed(tx, 1, selected())
+    tx.deliver(decided.row, NOW + 9)
+    stored = [decided, insert_closed(tx, 2, ended(Outcome.EXPIRED)), insert_pending(tx, 3), tx.insert(question(4))]
+    page = tx.page(LAPTOP, status=None, session_id=None, limit=9, before=None)
+    assert page.questions == tuple(Listed.of(read(tx, each)) for each in reversed(stored))
+
+
+def test_a_page_reads_nothing_that_may_be_large(engine: Engine) -> None:
+    """A hundred requests of a mebibyte each must not be read for a list that shows none of it."""
+    read_columns: list[str] = []
+
+    def note(*event: Any) -> None:
+        read_columns.extend(re.findall(r"questions\.(\w+)", event[2].partition("FROM")[0]))
+
+    with undone(engine) as tx:
+        tx.insert(question())
+        listen(engine, "before_cursor_execute", note)
+        try:
+            tx.page(LAPTOP, status=None, session_id=None, limit=9, before=None)
+        finally:
+            remove(engine, "before_cursor_execute", note)
+    assert "digest" in read_columns
+    assert not {"title", "agent", "options", "offered", "preview", "raw"} & set(read_columns)
 
 
 def test_posting_makes_a_queued_question_pending_once(tx: Tx) -> None:

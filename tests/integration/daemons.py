@@ -18,7 +18,7 @@ import aiohttp
 from agentpod_bot.demo.process import Leashed, free_port
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
     from types import TracebackType
 
 View = dict[str, Any]
@@ -323,8 +323,9 @@ class Ran(NamedTuple):
     err: str
 
 
-async def ran(command: Sequence[str]) -> Ran:
-    """Run a command to its end."""
+@contextlib.asynccontextmanager
+async def running(command: Sequence[str]) -> AsyncIterator[asyncio.subprocess.Process]:
+    """A command that runs, and does not outlive the body."""
     process = await asyncio.create_subprocess_exec(
         *command,
         env=clean_environment(),
@@ -333,12 +334,23 @@ async def ran(command: Sequence[str]) -> Ran:
         stderr=asyncio.subprocess.PIPE,
     )
     try:
-        out, err = await asyncio.wait_for(process.communicate(), READY_S)
+        yield process
     finally:
         if process.returncode is None:
             process.kill()
             await process.wait()
+
+
+async def ended(process: asyncio.subprocess.Process) -> Ran:
+    """Wait until a running command ends by itself."""
+    out, err = await asyncio.wait_for(process.communicate(), READY_S)
     return Ran(process.returncode or 0, out.decode(), err.decode())
+
+
+async def ran(command: Sequence[str]) -> Ran:
+    """Run a command to its end."""
+    async with running(command) as process:
+        return await ended(process)
 
 
 async def eventually(holds: Callable[[], Awaitable[bool]], *, within_s: float = PATIENCE_S) -> None:

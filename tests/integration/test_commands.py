@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.integration import said
-from tests.integration.daemons import Daemon, clean_environment, ran
+from tests.integration.daemons import Daemon, ended, ran, running
 
 if TYPE_CHECKING:
     from agentpod_bot.demo.homeserver import PrivateSynapse
@@ -89,14 +89,9 @@ async def test_ask_exits_by_the_answer_over_a_restart_too_and_list_cancel_and_he
     told = await over_a_gap
     assert (told.code, told.out) == (0, "allow_once\n"), told
 
-    process = await asyncio.create_subprocess_exec(
-        *daemon.command("ask", "Never mind"),
-        env=clean_environment(),
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    question = await titled(owner, cast.room_id, "Never mind")
-    process.terminate()
-    out, err = await asyncio.wait_for(process.communicate(), 20)
-    assert (process.returncode, out) == (128 + signal.SIGTERM, b""), err
+    async with running(daemon.command("ask", "Never mind")) as process:
+        question = await titled(owner, cast.room_id, "Never mind")
+        process.terminate()
+        stopped = await ended(process)
+    assert (stopped.code, stopped.out) == (128 + signal.SIGTERM, ""), stopped
     assert (await said.outcome(owner, cast.room_id, question["event_id"]))["content"]["outcome"] == "cancelled"

@@ -9,7 +9,7 @@
 
 *Script* (synchronous, at once visible to every long poll): `user`, `token`, `revoke`, `room`,
 `invite`, `join`, `leave`, `kick`, `say`, `react`, `edit`, `redact`, `post`, `inject`, `encrypt`,
-`replace`, `forget_positions`.
+`replace`, `create`, `power`, `forget_positions`.
 
 *Look*: `timeline(room)`, `sent_by(user)`, `calls`, `count(method, path)`, `await until(predicate)`.
 
@@ -176,6 +176,14 @@ class FakeHomeserver(Faults):
         """Switch encryption on."""
         content = {"algorithm": "m.megolm.v1.aes-sha2"}
         return self.post(room_id, by, content, kind="m.room.encryption", state_key="")
+
+    def create(self, room_id: str, *, by: str, version: str = "12", **more: Any) -> str:
+        """Say who created the room, and in which version."""
+        return self.post(room_id, by, {"room_version": version, **more}, kind="m.room.create", state_key="")
+
+    def power(self, room_id: str, *, by: str, users: Mapping[str, Any], **more: Any) -> str:
+        """Set the power levels of the room."""
+        return self.post(room_id, by, {"users": dict(users), **more}, kind="m.room.power_levels", state_key="")
 
     def replace(self, room_id: str, *, by: str, replacement: str = "!new") -> str:
         """Upgrade the room: a tombstone."""
@@ -382,7 +390,7 @@ class FakeHomeserver(Faults):
         event = room.state.get((request.match_info["type"], request.match_info.get("key", "")))
         if event is None:
             raise Refusal(404, "M_NOT_FOUND")
-        return web.json_response(event["content"])
+        return web.json_response(event if request.query.get("format") == "event" else event["content"])
 
     async def _send(self, request: web.Request) -> web.Response:
         room, user_id, device = self._joined(request)

@@ -117,6 +117,10 @@ class Rig:
         """Change what the route does with reactions."""
         self.policy = replace(self.policy, routes={ROUTE: replace(OPS_ROUTE, room_id=self.room, reactions=reactions)})
 
+    def with_route(self, **changes: Any) -> None:
+        """Change the route."""
+        self.policy = replace(self.policy, routes={ROUTE: replace(self.policy.routes[ROUTE], **changes)})
+
     @asynccontextmanager
     async def run(self, *, outbox: bool = True) -> AsyncIterator[Pod]:
         """One run of the bot, ended without any farewell."""

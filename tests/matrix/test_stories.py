@@ -102,7 +102,7 @@ async def test_4_the_same_request_joins_another_content_is_refused_and_supersede
         with pytest.raises(errors.RequestIdReused):
             await pod.ask(**named("r1"), title="Something else")
         assert (await pod.now(first)).is_open
-        waiting = asyncio.create_task(_outcome(pod, first.row))
+        waiting = asyncio.create_task(_outcome(pod, first))
         await asyncio.sleep(0.05)
         newer = await pod.pending(**named("r1"), title="Something else", supersede=True)
         assert await waiting is Outcome.SUPERSEDED
@@ -120,8 +120,8 @@ async def test_4_the_same_request_joins_another_content_is_refused_and_supersede
         assert (await pod.ask(**named("r1"), title="Something else")).row == newer.row
 
 
-async def _outcome(pod: object, row: object) -> Outcome:
-    async with pod.parts.broker.waiting(row, up_to_s=20) as question:  # type: ignore[attr-defined]  # a Pod
+async def _outcome(pod: object, asked: object) -> Outcome:
+    async with pod.parts.broker.waiting(asked, up_to_s=20) as question:  # type: ignore[attr-defined]  # a Pod
         return question.closing.outcome  # type: ignore[no-any-return]  # of a Question
 
 
@@ -257,7 +257,7 @@ async def test_6h_a_bare_answer_just_after_the_only_question_expired_is_told_so(
 async def test_7_and_11_silence_is_expiry_and_a_late_answer_stays_one(rig: Rig, clock: FakeClock) -> None:
     async with rig.run() as pod:
         question = await pod.pending(ttl_ms=MINUTE)
-        waiting = asyncio.create_task(_outcome(pod, question.row))
+        waiting = asyncio.create_task(_outcome(pod, question))
         await asyncio.sleep(0.05)
         clock.advance(MINUTE)
         await pod.parts.deadlines.expire()
@@ -283,7 +283,7 @@ async def test_10_a_wait_that_ends_leaves_the_question_open(rig: Rig, clock: Fak
     async with rig.run() as pod:
         question = await pod.pending()
         for _ in range(3):
-            async with pod.parts.broker.waiting(question.row, up_to_s=0.01) as seen:
+            async with pod.parts.broker.waiting(question, up_to_s=0.01) as seen:
                 assert seen.status is Status.PENDING
         clock.advance(1_000)
         rig.say("1")
@@ -368,7 +368,7 @@ async def test_18_a_question_that_is_refused_for_good_is_undeliverable_at_once(
     rig.hs.answer_with("PUT", SEND, status=status, body={"errcode": errcode})
     async with rig.run() as pod:
         question = await pod.ask()
-        async with pod.parts.broker.waiting(question.row, up_to_s=20) as ended:
+        async with pod.parts.broker.waiting(question, up_to_s=20) as ended:
             assert ended.closing is not None
             assert ended.closing.outcome is Outcome.UNDELIVERABLE
             assert ended.closing.reason == errcode
@@ -655,7 +655,7 @@ async def test_41_cancel_and_answer_at_once_have_one_winner(rig: Rig, clock: Fak
 async def test_42_a_waiting_call_that_is_dropped_loses_nothing(rig: Rig, clock: FakeClock) -> None:
     async with rig.run() as pod:
         question = await pod.pending()
-        waiting = asyncio.create_task(_outcome(pod, question.row))
+        waiting = asyncio.create_task(_outcome(pod, question))
         await asyncio.sleep(0.05)
         waiting.cancel()
         await asyncio.gather(waiting, return_exceptions=True)
@@ -664,7 +664,7 @@ async def test_42_a_waiting_call_that_is_dropped_loses_nothing(rig: Rig, clock: 
         rig.say("1")
         decided = await pod.when(question, lambda now: not now.is_open)
         assert decided.delivered_at_ms is None
-        async with pod.parts.broker.waiting(question.row, up_to_s=0) as seen:
+        async with pod.parts.broker.waiting(await pod.now(question), up_to_s=0) as seen:
             assert seen.status is Status.DECIDED
         assert (await pod.now(question)).delivered_at_ms is not None
 
@@ -699,7 +699,7 @@ async def test_a_redacted_question_is_undeliverable(rig: Rig) -> None:
 async def test_one_edit_says_decision_and_delivery_where_a_call_waited(rig: Rig, clock: FakeClock) -> None:
     async with rig.run() as pod:
         question = await pod.pending()
-        waiting = asyncio.create_task(_outcome(pod, question.row))
+        waiting = asyncio.create_task(_outcome(pod, question))
         await asyncio.sleep(0.05)
         clock.advance(1_000)
         rig.say("1")
@@ -718,7 +718,7 @@ async def test_a_second_edit_tells_of_a_later_delivery(rig: Rig, clock: FakeCloc
         await rig.hs.until(lambda: rig.outcomes(question))
         await pod.quiet()
         for _ in range(3):
-            async with pod.parts.broker.waiting(question.row, up_to_s=0):
+            async with pod.parts.broker.waiting(await pod.now(question), up_to_s=0):
                 pass
         await rig.hs.until(lambda: len(rig.outcomes(question)) == 2)
         await pod.quiet()

@@ -14,6 +14,7 @@ from agentpod_bot.core.model import (
     Claim,
     Closing,
     Key,
+    Listed,
     NewQuestion,
     Offered,
     Outcome,
@@ -96,9 +97,10 @@ class FakeBroker:
         return Submitted(question, created=True)
 
     @asynccontextmanager
-    async def waiting(self, row: Row, *, up_to_s: float) -> AsyncIterator[Question]:
+    async def waiting(self, question: Question, *, up_to_s: float) -> AsyncIterator[Question]:
         self._fail()
-        if self.waits >= self.max_waits:
+        row = question.row
+        if self.waits >= self.max_waits and up_to_s > 0 and self.questions[row].is_open:
             raise TooManyWaits("too many waiting calls")
         await self._count(1)
         try:
@@ -135,7 +137,9 @@ class FakeBroker:
             and session_id in {None, q.asked.session_id}
             and (cursor is None or q.row < cursor)
         ]
-        return Page(questions=tuple(found[:limit]), cursor=found[limit - 1].row if len(found) > limit else None)
+        return Page(
+            questions=tuple(map(Listed.of, found[:limit])), cursor=found[limit - 1].row if len(found) > limit else None
+        )
 
     async def cancel(self, caller: Caller, request_id: RequestId) -> Question:
         return await self._close(await self.get(caller, request_id), Closing(Outcome.CANCELLED, CREATED_MS + 1))

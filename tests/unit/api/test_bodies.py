@@ -4,11 +4,14 @@ import asyncio
 import gzip
 import json
 import re
+import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from agentpod_bot.api.calls import PARSED_AT_ONCE
 from agentpod_bot.api.connection import Limits
+from agentpod_bot.harness import strict_json
 from tests.unit.api.bench import ASKED, TOKEN, bench
 
 if TYPE_CHECKING:
@@ -82,6 +85,34 @@ async def test_a_body_up_to_the_limit_is_taken(narrow: Bench) -> None:
     assert (await narrow.client.call("POST", "/v1/requests", data=padded, headers=headers)).status == 201
     reply = await narrow.client.call("POST", "/v1/requests", data=padded + b" ", headers=headers)
     assert (reply.status, reply.code) == (413, "body_too_large")
+
+
+@pytest.mark.parametrize("path", ["/v1/requests", "/v1/cancel-all"])
+async def test_a_large_body_is_read_beside_the_loop_and_a_small_one_in_it(
+    daemon: Bench, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    readers: list[int] = []
+    read = strict_json.read
+
+    def noted(body: bytes) -> dict[str, Any]:
+        readers.append(threading.get_ident())
+        return read(body)
+
+    monkeypatch.setattr(strict_json, "read", noted)
+    headers = {"Content-Type": "application/json"}
+    for padding in (0, PARSED_AT_ONCE):
+        sent = SENT + b" " * padding
+        assert (await daemon.client.call("POST", path, data=sent, headers=headers)).status < 300
+    here = threading.get_ident()
+    assert [reader == here for reader in readers] == [True, False]
+
+
+async def test_a_large_body_that_cannot_be_read_is_refused_like_a_small_one(daemon: Bench) -> None:
+    headers = {"Content-Type": "application/json"}
+    sent = b"{" + b" " * PARSED_AT_ONCE
+    for path in ("/v1/requests", "/v1/cancel-all", "/v1/requests/x/answered-elsewhere", "/v1/requests/x/progress"):
+        reply = await daemon.client.call("POST", path, data=sent, headers=headers)
+        assert (reply.status, reply.code) == (400, "malformed_json")
 
 
 async def test_a_body_that_says_its_length_is_refused_before_it_comes(narrow: Bench) -> None:

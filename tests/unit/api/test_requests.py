@@ -267,6 +267,21 @@ async def test_a_query_that_means_nothing_is_refused_with_its_name(daemon: Bench
 
 
 @pytest.mark.parametrize(
+    ("session_id", "says"),
+    [("", "must have 1 to 255 characters"), ("x" * 256, "must have 1 to 255"), ("a%0Ab", "must not hold control")],
+)
+async def test_a_session_that_can_be_none_is_refused_with_the_reason_that_is_true(
+    daemon: Bench, session_id: str, says: str
+) -> None:
+    reply = await daemon.client.get(f"/v1/requests?session_id={session_id}")
+    assert says in reply.json["errors"][0]["msg"]
+    if session_id:
+        reply = await daemon.client.post(f"/v1/sessions/{session_id}/cancel")
+        assert reply.json["errors"] == [{"loc": ["path", "session_id"], "msg": reply.json["errors"][0]["msg"]}]
+        assert says in reply.json["errors"][0]["msg"]
+
+
+@pytest.mark.parametrize(
     ("failure", "status", "retry_after"),
     [
         (errors.TooManyPending("session", 10), 429, "10"),

@@ -73,6 +73,16 @@ def test_wrong_usage_exits_2_without_a_traceback(command: Command, words: list[s
     assert "Traceback" not in result.output
 
 
+def test_check_config_refuses_a_folder_of_the_store_that_others_can_use(command: Command, tmp_path: Path) -> None:
+    """The daemon would: better said before it is started."""
+    path = configured(tmp_path)
+    assert command("check-config", "--config", str(path)).exit_code == 0
+    tmp_path.chmod(0o755)
+    result = command("check-config", "--config", str(path))
+    assert (result.exit_code, result.stdout) == (78, "")
+    assert f"the folder {tmp_path} of the store has mode 0755" in result.stderr
+
+
 def test_the_version_is_printed(command: Command) -> None:
     assert command("version").stdout == f"agentpod-bot {agentpod_bot.__version__}\n"
 

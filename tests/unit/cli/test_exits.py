@@ -1,10 +1,16 @@
 from __future__ import annotations
 
+import errno
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 import typer
 from typer.testing import CliRunner
 
-from agentpod_bot.cli.exits import Commands, ExitCode, Stopped
+from agentpod_bot.cli.exits import Commands, ExitCode, Stopped, explain
 from agentpod_bot.errors import (
     ConfigurationError,
     CredentialsRefused,
@@ -65,6 +71,31 @@ def test_anything_else_is_a_bug_with_its_traceback(failure: Exception) -> None:
     assert result.exit_code == 70
     assert result.stderr.startswith("agentpod-bot: bug: ")
     assert "Traceback" in result.stderr
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO])
+def test_a_full_disk_is_no_bug(number: int) -> None:
+    result = CliRunner().invoke(failing(OSError(number, os.strerror(number))), ["fail"])
+    assert result.exit_code == ExitCode.OUTPUT
+    assert result.stderr == f"agentpod-bot: cannot write: {os.strerror(number)}\n"
+
+
+@pytest.mark.parametrize("words", [["version"], ["--help"], ["ask", "--help"]])
+def test_an_output_that_takes_nothing_is_said_in_one_line(words: list[str]) -> None:
+    with Path("/dev/full").open("w", encoding="utf-8") as full:
+        ended = subprocess.run(
+            [sys.executable, "-m", "agentpod_bot", *words], stdout=full, stderr=subprocess.PIPE, check=False
+        )
+    assert ended.returncode == ExitCode.OUTPUT
+    assert ended.stderr == b"agentpod-bot: cannot write: No space left on device\n"
+
+
+def test_a_stderr_that_takes_nothing_changes_no_exit_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(typer, "echo", full)
+    assert explain(CredentialsRefused("nobody at home")) == 77
 
 
 def test_the_exit_code_of_a_command_is_kept() -> None:

@@ -73,7 +73,7 @@ def test_an_unquoted_user_id_is_said_to_need_quotes_with_line_and_column() -> No
         ("text", "is no mapping"),
         ("a: [", "line 1, column 5"),
         ("a: 1\n b: 2\n", "line 2, column 3"),
-        ("a: 1\n---\nb: 2\n", "line 2, column 1"),
+        ("a: 1\n---\nb: 2\n", "line 2, column 1: another document begins here; the configuration is one"),
         ("a: *b", "line 1, column 4"),
         ("a: \x07", "has a character that YAML does not allow"),
         ("a: " + "[" * 1_500, "is nested too deeply"),

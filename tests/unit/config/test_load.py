@@ -171,6 +171,7 @@ def test_an_upper_case_user_id_is_taken_and_stays_another_person(site: Site) -> 
         ("requests.retention", "23h", 'requests.retention: "23h" is less than 1d'),
         ("requests.max_pending_per_session", -1, "requests.max_pending_per_session: -1 is less than 1"),
         ("store.path", "", 'store.path: "" is no path'),
+        ("store.path", "/", 'store.path: "/" is a folder; name a file in it, like /agentpod.db'),
         ("log.level", "verbose", 'log.level: "verbose" is none of debug, info, warning, error'),
         ("log.format", "xml", 'log.format: "xml" is none of auto, json, console'),
     ],

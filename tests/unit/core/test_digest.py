@@ -9,7 +9,7 @@ import pytest
 
 from agentpod_bot.core.digest import content_key, digest
 from agentpod_bot.core.ids import OptionId, RequestId, RouteName
-from agentpod_bot.core.model import FieldPreview, Meaning, Option, PermissionRequest, TextPreview
+from agentpod_bot.core.model import DiffPreview, FieldPreview, Meaning, Option, PermissionRequest, TextPreview
 from agentpod_bot.errors import Invalid
 from tests.examples import ALLOW, REJECT, request
 
@@ -18,7 +18,11 @@ ASKED = request(
     title='Fran\u00e7ais "q" \\ \n\u001b \u202e \U0001f600',
     tool_kind=None,
     options=(ALLOW, Option(OptionId("x"), "", Meaning.CHOOSE, None)),
-    preview=(FieldPreview("Where", "apps/hub"), TextPreview("Command", "echo\t1\r\n")),
+    preview=(
+        FieldPreview("Where", "apps/hub"),
+        TextPreview("Command", "echo\t1\r\n"),
+        DiffPreview("a.py", None, "x = '\u202e'\r\n"),
+    ),
 )
 
 
@@ -41,6 +45,7 @@ def test_the_digest_is_over_canonical_json_of_exactly_the_nine_fields() -> None:
         "preview": [
             {"type": "field", "label": "Where", "value": "apps/hub"},
             {"type": "text", "label": "Command", "text": "echo\t1\r\n"},
+            {"type": "diff", "path": "a.py", "old_text": None, "new_text": "x = '\u202e'\r\n"},
         ],
         "salt": SALT,
     }
@@ -57,6 +62,8 @@ def test_the_digest_is_over_canonical_json_of_exactly_the_nine_fields() -> None:
         {"options": (ALLOW,)},
         {"options": (REJECT, ALLOW)},
         {"preview": ()},
+        {"preview": (*ASKED.preview[:2], DiffPreview("a.py", "", "x = '\u202e'\r\n"))},
+        {"preview": (*ASKED.preview[:2], DiffPreview("a.py", None, "x = '\u202e'\n"))},
         {"session_id": "other"},
     ],
 )

@@ -10,9 +10,9 @@ from agentpod_bot.core.policy import check_caps, check_reachable
 from tests.examples import LIMITS, MALLORY, OPS, OPS_ROUTE, OWNER, POD, POLICY, ROOM, SECOND
 
 
-def test_a_reachable_room_tells_which_approvers_are_there() -> None:
+def test_a_room_with_one_approver_is_reachable() -> None:
     room = replace(ROOM, joined=frozenset({POD, OWNER, MALLORY}))
-    assert check_reachable(OPS_ROUTE, room) == {OWNER}
+    assert check_reachable(POLICY, OPS_ROUTE, room) == room
 
 
 @pytest.mark.parametrize(
@@ -27,15 +27,15 @@ def test_a_reachable_room_tells_which_approvers_are_there() -> None:
 )
 def test_each_reason_why_nobody_can_be_asked_is_told_at_once(changes: dict[str, object], error: type) -> None:
     with pytest.raises(error) as caught:
-        check_reachable(OPS_ROUTE, replace(ROOM, **changes))  # type: ignore[arg-type]  # real fields
+        check_reachable(POLICY, OPS_ROUTE, replace(ROOM, **changes))  # type: ignore[arg-type]  # real fields
     assert type(caught.value) is error
 
 
 def test_an_unknown_room_and_a_route_without_approvers_cannot_be_asked() -> None:
     with pytest.raises(errors.Unavailable):
-        check_reachable(OPS_ROUTE, None)
+        check_reachable(POLICY, OPS_ROUTE, None)
     with pytest.raises(errors.NoApprover):
-        check_reachable(replace(OPS_ROUTE, approvers=frozenset()), ROOM)
+        check_reachable(POLICY, replace(OPS_ROUTE, approvers=frozenset()), ROOM)
 
 
 @pytest.mark.parametrize(("scope", "at"), [("session", 10), ("token", 30), ("route", 50)])

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentpod_bot.core.secret_kinds import ALPHABETS, Kind
-from agentpod_bot.core.secrets import Hidden, find, mask
+from agentpod_bot.core.secrets import Hidden, by_line, find, hide, mask
 
 ALNUM = "0123456789abcdefghijklmnopqrstuvwxyz"
 GITHUB = f"ghp_{ALNUM}"
@@ -229,6 +229,32 @@ def test_only_masks_are_new_and_all_else_stays(text: str) -> None:
             masked = masked.removeprefix(piece)
             masked = masked.partition("]")[2] if masked.startswith("[hidden ") else masked
         assert masked == ""
+
+
+@given(TEXTS)
+def test_line_by_line_the_same_is_hidden_and_no_line_is_lost(text: str) -> None:
+    places = by_line(text)
+    starts = [0, *(at + 1 for at, char in enumerate(text) if char == "\n")]
+    by_lines = {
+        starts[number] + at
+        for number, secrets in places.items()
+        for secret in secrets
+        for at in range(secret.start, secret.end)
+    }
+    whole = {at for secret in find(text) for at in range(secret.start, secret.end)}
+    assert by_lines <= whole
+    assert all(text[at].isspace() for at in whole - by_lines)
+    for number, line in enumerate(text.split("\n")):
+        shown = hide(line, places.get(number, ()))
+        assert "\n" not in shown.text
+        assert shown.hidden == tuple(Hidden(each.kind, each.end - each.start) for each in places.get(number, ()))
+
+
+def test_finding_secrets_line_by_line_is_not_slow() -> None:
+    for piece in (f"{GITHUB} ", f"{GITHUB}\n", f"{pem(LINE)}\n"):
+        started = time.process_time()
+        by_line(piece * (MEGABYTE // len(piece)))
+        assert time.process_time() - started < 2
 
 
 @given(TEXTS, TEXTS)

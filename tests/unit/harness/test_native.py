@@ -9,10 +9,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from agentpod_bot.core.ids import OptionId
-from agentpod_bot.core.model import FieldPreview, Meaning, Option, Scope, TextPreview
+from agentpod_bot.core.model import DiffPreview, FieldPreview, Meaning, Option, Scope, TextPreview
 from agentpod_bot.errors import Invalid, MalformedJson
 from agentpod_bot.harness import native
-from agentpod_bot.harness.opaque import is_opaque_id
+from agentpod_bot.harness.opaque import fault_of_id
 
 ALLOW: dict[str, Any] = {"id": "allow_once", "kind": "allow_once"}
 REJECT: dict[str, Any] = {"id": "reject_once", "kind": "reject_once"}
@@ -67,6 +67,35 @@ def test_a_whole_request_is_read_as_it_was_sent() -> None:
     assert asked.supersede is True
     assert asked.expires_at_ms == 1_794_047_400_000
     assert asked.raw == sent
+
+
+@pytest.mark.parametrize(
+    ("sent", "read"),
+    [
+        ({"old_text": "a\r\n", "new_text": "b"}, DiffPreview("a.py", "a\r\n", "b")),
+        ({"old_text": None, "new_text": "b"}, DiffPreview("a.py", None, "b")),
+        ({"new_text": ""}, DiffPreview("a.py", None, "")),
+        ({"old_text": "a", "new_text": None}, DiffPreview("a.py", "a", None)),
+    ],
+)
+def test_a_diff_is_read_as_acp_means_it(sent: dict[str, str | None], read: DiffPreview) -> None:
+    assert native.parse(body(preview=[{"type": "diff", "path": "a.py", **sent}])).preview == (read,)
+
+
+@pytest.mark.parametrize(
+    ("sent", "field"),
+    [
+        ({"path": "a.py", "old_text": None, "new_text": None}, "new_text"),
+        ({"path": "a.py", "old_text": "a"}, "new_text"),
+        ({"path": "", "new_text": "a"}, "path"),
+        ({"path": "a" * 4_097, "new_text": "a"}, "path"),
+        ({"new_text": "a"}, "path"),
+        ({"path": "a.py", "new_text": 1}, "new_text"),
+    ],
+)
+def test_a_diff_that_says_no_change_of_a_file_is_refused_with_its_field(sent: dict[str, Any], field: str) -> None:
+    """A forgotten new text must never be shown as a deletion."""
+    assert faults(body(preview=[{"type": "diff", **sent}])) == [("preview", 0, field)]
 
 
 def test_what_is_left_out_or_null_stays_open_for_the_broker() -> None:
@@ -418,7 +447,7 @@ def test_only_a_known_kind_or_a_plain_meaning_ever_approves(meaning: str | None,
 @UNHURRIED
 @given(st.text(min_size=1, max_size=20))
 def test_a_plain_id_survives_unchanged_and_any_other_is_refused(text: str) -> None:
-    if is_opaque_id(text):
+    if fault_of_id(text) is None:
         assert native.parse(body(session_id=text)).session_id == text
     else:
         assert faults(body(session_id=text)) == [("session_id",)]

@@ -94,4 +94,6 @@ def test_the_filter_asks_for_nothing_that_could_hide_an_answer_or_an_invitation(
         "m.room.member",
         "m.room.encryption",
         "m.room.tombstone",
+        "m.room.power_levels",
+        "m.room.create",
     }

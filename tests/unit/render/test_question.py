@@ -15,7 +15,16 @@ from hypothesis import strategies as st
 
 from agentpod_bot.core.envelope import Envelope
 from agentpod_bot.core.ids import Code, OptionId, SessionId, UserId
-from agentpod_bot.core.model import Attachment, FieldPreview, Meaning, NewQuestion, Option, Scope, TextPreview
+from agentpod_bot.core.model import (
+    Attachment,
+    DiffPreview,
+    FieldPreview,
+    Meaning,
+    NewQuestion,
+    Option,
+    Scope,
+    TextPreview,
+)
 from agentpod_bot.errors import Invalid, TooLarge
 from agentpod_bot.render.content import MAX_CARD_BYTES, MAX_EVENT_BYTES, card_size, event_size, size
 from agentpod_bot.render.question import compose
@@ -31,9 +40,10 @@ MATRIX_TAGS = frozenset(
     """del h1 h2 h3 h4 h5 h6 blockquote p a ul ol sup sub li b i u strong em s code hr br div table thead tbody tr th td
     caption pre span img details summary""".split()  # noqa: SIM905 -- 38 quoted names on lines of their own hide the list
 )
-LANGUAGE_CLASSES = {"code": {"language-python", "language-json"}}
+LANGUAGE_CLASSES = {"code": {"language-python", "language-json", "language-diff"}}
 TOKEN = "ghp_" + "0123456789abcdefghijklmnopqrstuvwxyz"
 LONG = replace(ASKED, preview=(TextPreview("Command", "echo ok;" + "a" * 5000 + "; rm -rf ~/work"),))
+CHANGED = DiffPreview("apps/hub/main.py", "import os\n\nos.nice(1)\r\n", "import os\n\nos.nice(19)\r\nprint('<b>')")
 
 
 def numbered(body: str) -> int:
@@ -44,26 +54,37 @@ def labels(content: dict[str, Any]) -> list[str]:
     return [option["label"] for option in content["options"]]
 
 
+def is_clean(formatted_body: str) -> bool:
+    """Whether a client that follows Matrix's list of tags shows the whole of it."""
+    cleaned = nh3.clean(
+        formatted_body, tags=set(MATRIX_TAGS), attributes={}, allowed_classes=LANGUAGE_CLASSES, link_rel=None
+    )
+    return cleaned == formatted_body
+
+
 class Codes(HTMLParser):
-    """Collects what stands in `<pre>`, as a reader would copy it."""
+    """Collects what stands in `<code>`, as a browser shows it and a reader would copy it."""
 
     def __init__(self) -> None:
         super().__init__()
         self.texts: list[str] = []
-        self._inside = False
+        self._open: list[str] = []
 
     def handle_starttag(self, tag: str, attrs: Any) -> None:
-        if tag == "pre":
-            self._inside = True
+        if tag != "br":
+            self._open.append(tag)
+        if tag == "code":
             self.texts.append("")
         assert not attrs or tag == "code"
 
     def handle_endtag(self, tag: str) -> None:
-        self._inside = self._inside and tag != "pre"
+        assert self._open.pop() == tag
+        if tag == "code" and "pre" not in self._open:
+            self.texts[-1] = self.texts[-1].strip(" \t\n\f\r")
 
     def handle_data(self, data: str) -> None:
-        if self._inside:
-            self.texts[-1] += data
+        if "code" in self._open:
+            self.texts[-1] += data if "pre" in self._open else re.sub(r"[ \t\n\f\r]+", " ", data)
 
 
 def copied(formatted_body: str) -> list[str]:
@@ -77,6 +98,7 @@ def copied(formatted_body: str) -> list[str]:
     [
         ("question", ASKED),
         ("question_cut", LONG),
+        ("question_diff", replace(ASKED, title="Edit main.py", preview=(CHANGED,))),
         ("question_not_complete", replace(ASKED, preview_complete=False)),
         ("question_without_preview", replace(ASKED, preview=(), agent=None, options=(ALLOW,))),
         (
@@ -145,10 +167,7 @@ def test_the_first_valid_case_comes_out_of_the_same_request() -> None:
 def test_code_says_its_language_only_where_the_label_is_its_name(label: str, opening: str) -> None:
     html_body = composed(replace(ASKED, preview=(TextPreview(label, "x = 1"),)))["formatted_body"]
     assert f"{opening}x = 1</code></pre>" in html_body
-    cleaned = nh3.clean(
-        html_body, tags=set(MATRIX_TAGS), attributes={}, allowed_classes=LANGUAGE_CLASSES, link_rel=None
-    )
-    assert cleaned == html_body
+    assert is_clean(html_body)
 
 
 def test_the_body_has_first_line_block_list_and_last_line() -> None:
@@ -316,6 +335,47 @@ def test_text_copied_from_the_html_is_the_text_that_was_shown() -> None:
     assert content["subject"]["preview"] == [{"type": "text", "label": "Command", "text": text}]
 
 
+@pytest.mark.parametrize(
+    ("text", "around"),
+    [
+        ("git commit -m " + "x" * 67, "blockquote"),
+        ("x" * 81, "blockquote"),
+        ("x" * 80, "pre"),
+        ("x" * 90 + "\ny", "pre"),
+        ("x" * 90 + "  y", "pre"),
+        ("x" * 90 + "\ty", "pre"),
+        (" " + "x" * 90, "pre"),
+        ("x" * 90 + " ", "pre"),
+        ("x" * 90 + " \u00a0 y", "blockquote"),
+    ],
+)
+def test_a_long_line_wraps_where_nothing_of_it_is_lost(text: str, around: str) -> None:
+    """Code in `<pre>` goes on to the right of a phone's screen; code without it has only single blanks."""
+    html_body = composed(replace(ASKED, preview=(TextPreview("Command", text),)))["formatted_body"]
+    assert f"<{around}><code>" in html_body
+    assert f"</code></{around}>" in html_body
+    assert copied(html_body) == [text]
+
+
+def test_values_are_a_list_and_keep_their_blanks() -> None:
+    values = (FieldPreview("Kind", "a  b"), FieldPreview("1.", "c <d>"), TextPreview("Command", "ls"))
+    content = composed(replace(ASKED, preview=values))
+    assert (
+        '<ul><li>Kind: <pre><code>a  b</code></pre></li><li>"1.": c &lt;d&gt;</li></ul><p>Command:</p>'
+        in content["formatted_body"]
+    )
+    assert 'Kind: a  b\n"1.": c <d>\nCommand:\n    ls' in content["body"]
+
+
+@settings(deadline=None)
+@given(st.lists(st.text(st.characters(codec="utf-8") | st.sampled_from(" \t\n\r<&")), min_size=1, max_size=3))
+def test_text_copied_from_the_html_is_the_text_of_the_envelope(texts: list[str]) -> None:
+    parts = tuple(TextPreview("Command", text * times) for text in texts for times in (1, 20))
+    content = composed(replace(ASKED, preview=parts, masked=False))
+    if content["subject"]["preview_complete"]:
+        assert copied(content["formatted_body"]) == [part["text"] for part in content["subject"]["preview"]]
+
+
 def test_body_and_html_say_the_same() -> None:
     content = composed()
     text = re.sub(r"<[^>]*>", "\n", content["formatted_body"])
@@ -328,7 +388,11 @@ REPEATED = st.builds(
     lambda piece, times: piece * times, st.text(min_size=1, max_size=5), st.sampled_from([9, 900, 9_000])
 )
 LONG_TEXT = st.one_of(TEXT, TEXT, REPEATED)
-PART = st.builds(FieldPreview, TEXT, LONG_TEXT) | st.builds(TextPreview, TEXT, LONG_TEXT)
+PART = (
+    st.builds(FieldPreview, TEXT, LONG_TEXT)
+    | st.builds(TextPreview, TEXT, LONG_TEXT)
+    | st.builds(DiffPreview, TEXT, LONG_TEXT | st.none(), LONG_TEXT)
+)
 PREVIEWS = st.lists(PART, max_size=4) | st.lists(PART, max_size=2).map(lambda few: few * 10)
 OPTIONS = st.lists(
     st.builds(
@@ -369,8 +433,7 @@ def test_every_question_is_valid_bounded_clean_and_lists_exactly_what_it_offers(
     assert body.startswith("Permission needed: ")
     assert body.endswith(f"{question.offered[-1].printed}\n\n{LAST}")
     assert not [char for char in body if hides(char) and char not in "\n\t"]
-    cleaned = nh3.clean(content["formatted_body"], tags=set(MATRIX_TAGS), attributes={}, link_rel=None)
-    assert cleaned == content["formatted_body"]
+    assert is_clean(content["formatted_body"])
     assert len(body.split("\n\n1. ")[0].split("\n")) <= 2 + 2 + 60 + 3 + 1 + 6
     shown_whole = content["subject"]["preview_complete"]
     for offered in question.offered:

@@ -21,8 +21,10 @@ from agentpod_bot.core.ids import (
 from agentpod_bot.core.model import (
     OPEN,
     Closing,
+    DiffPreview,
     FieldPreview,
     Key,
+    Listed,
     Meaning,
     NewQuestion,
     Offered,
@@ -39,7 +41,7 @@ from agentpod_bot.store.schema import migrate
 from agentpod_bot.store.writer import SqlTx
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from sqlalchemy import Engine
@@ -76,7 +78,13 @@ def question(number: int = 1, *, revision: int = 1, client: ClientName = LAPTOP,
         tool_kind="execute",
         agent=None,
         options=(ALLOW, REJECT, OTHER),
-        preview=(TextPreview("Command", "bun test\nnull"), FieldPreview("Location", "")),
+        preview=(
+            TextPreview("Command", "bun test\nnull"),
+            TextPreview("Script", "x", "bash"),
+            FieldPreview("Location", ""),
+            DiffPreview("a\x00.py", None, "new \ud800"),
+            DiffPreview("b.py", "old\r\n", None),
+        ),
         preview_complete=True,
         route=RouteName("ops"),
         room_id=ROOM,
@@ -169,7 +177,7 @@ def read(tx: Tx, stored: Question) -> Question:
     return now
 
 
-def rows(questions: tuple[Question, ...]) -> list[int]:
+def rows(questions: Sequence[Question | Listed]) -> list[int]:
     """Their rows, in their order."""
     return [stored.row for stored in questions]
 

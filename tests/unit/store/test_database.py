@@ -73,12 +73,42 @@ async def test_the_files_are_for_the_owner_alone_whatever_the_umask(tmp_path: Pa
     assert mode(path.parent) == mode(path.parent.parent) == 0o700
 
 
-def test_a_folder_that_exists_keeps_its_mode_and_a_file_that_was_too_open_is_closed_up(path: Path) -> None:
+def test_a_file_that_was_too_open_is_closed_up(path: Path) -> None:
     asyncio.run(open_store(path).close())
-    path.parent.chmod(0o750)
     path.chmod(0o644)
     asyncio.run(open_store(path).close())
-    assert (mode(path.parent), mode(path)) == (0o750, 0o600)
+    assert mode(path) == 0o600
+
+
+@pytest.mark.parametrize("others", [0o710, 0o750, 0o755, 0o770, 0o777, 0o701])
+def test_a_folder_that_others_can_use_is_refused_with_the_command_that_helps(path: Path, others: int) -> None:
+    asyncio.run(open_store(path).close())
+    path.parent.chmod(others)
+    with pytest.raises(StoreRefused) as refused:
+        open_store(path)
+    assert f"has mode 0{others:o}" in str(refused.value)
+    assert str(refused.value).endswith(f"run: chmod 700 {path.parent}")
+    assert mode(path.parent) == others
+    path.parent.chmod(0o700)
+    asyncio.run(open_store(path).close())
+
+
+@pytest.mark.parametrize(("folder_mode", "beside"), [(0o755, "config.yaml"), (0o1777, None), (0o777, "somebodys")])
+def test_of_a_folder_that_is_not_the_stores_alone_no_mode_is_to_be_changed(
+    path: Path, folder_mode: int, beside: str | None
+) -> None:
+    """`chmod 700 /tmp`, or of somebody's home, is no advice."""
+    if beside is not None:
+        (path.parent / beside).touch()
+    path.parent.chmod(folder_mode)
+    with pytest.raises(StoreRefused, match=r"set store\.path to a file in a folder of its own") as refused:
+        open_store(path)
+    assert "chmod" not in str(refused.value)
+    assert not path.exists()
+    its_own = path.parent / "agentpod-bot" / path.name
+    assert str(its_own) in str(refused.value)
+    asyncio.run(open_store(its_own).close())
+    assert mode(its_own.parent) == 0o700
 
 
 async def test_what_was_stored_is_there_after_opening_again(path: Path) -> None:

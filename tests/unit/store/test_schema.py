@@ -12,7 +12,7 @@ from sqlalchemy.schema import CreateIndex, CreateTable
 from sqlalchemy.sql.dml import UpdateBase
 from sqlalchemy.sql.selectable import SelectBase
 
-from agentpod_bot.store import outbox, questions, timeline
+from agentpod_bot.store import outbox, questions, timeline, votes
 from agentpod_bot.store.engine import sqlite_engine
 from agentpod_bot.store.schema import migrate
 from agentpod_bot.store.tables import metadata
@@ -108,6 +108,8 @@ def test_a_migration_that_is_cut_off_leaves_nothing_behind(tmp_path: Path) -> No
         "INSERT INTO decisions (question_row, outcome, at_ms, answered_by) VALUES (1, 'expired', 1, '@o')",
         "INSERT INTO decisions (question_row, outcome, at_ms, via) VALUES (1, 'expired', 1, 'guess')",
         "INSERT INTO decisions (question_row, outcome, at_ms) VALUES (2, 'expired', 1)",
+        "INSERT INTO decisions (question_row, outcome, at_ms, voters) VALUES (1, 'expired', 1, '[\"@o\"]')",
+        "INSERT INTO votes (question_row, sender, option_id, event_id, ts, at_ms) VALUES (2, '@o', 'a', '$e', 1, 1)",
     ],
 )
 def test_the_tables_themselves_refuse_what_can_never_be(tmp_path: Path, change: str) -> None:
@@ -135,7 +137,7 @@ def test_no_statement_of_a_running_daemon_reads_a_whole_table(tmp_path: Path) ->
     read_whole = set()
     explained = 0
     with engine.connect() as connection:
-        for module in (questions, outbox, timeline):
+        for module in (questions, votes, outbox, timeline):
             for name, constant in vars(module).items():
                 for key, statement in constant.items() if isinstance(constant, dict) else [(None, constant)]:
                     if not is_statement(statement):

@@ -70,6 +70,7 @@ def upgrade() -> None:
         sa.Column("shown_ts", sa.BigInteger()),
         sa.Column("shown_closed_ts", sa.BigInteger()),
         sa.Column("gave_up", sa.Boolean(), nullable=False),
+        sa.Column("requester", sa.Text()),
         sa.Column("salt", sa.Text(), nullable=False),
         sa.Column("digest", sa.Text(), nullable=False),
         sa.Column("content_key", sa.Text(), nullable=False),
@@ -153,6 +154,8 @@ def upgrade() -> None:
         sa.Column("answer_ts", sa.BigInteger()),
         sa.Column("claim", sa.JSON()),
         sa.Column("reason", sa.JSON()),
+        sa.Column("voters", sa.JSON()),
+        sa.CheckConstraint("voters IS NULL OR outcome = 'selected'", name="ck_decisions_voters"),
         sa.CheckConstraint("(outcome = 'selected') = (answered_by IS NOT NULL)", name="ck_decisions_answered_by"),
         sa.CheckConstraint("(outcome = 'selected') = (option IS NOT NULL)", name="ck_decisions_option"),
         sa.CheckConstraint(
@@ -186,7 +189,7 @@ def upgrade() -> None:
         sa.CheckConstraint("(state = 'sent') = (event_id IS NOT NULL)", name="ck_outbox_event_id"),
         sa.CheckConstraint("(state = 'sent') = (sent_at_ms IS NOT NULL)", name="ck_outbox_sent_at_ms"),
         sa.CheckConstraint("state IN ('unsent', 'sent', 'abandoned')", name="ck_outbox_state"),
-        sa.CheckConstraint("priority IN (0, 1, 2, 3, 4, 5)", name="ck_outbox_priority"),
+        sa.CheckConstraint("priority IN (0, 1, 2, 3, 4, 5, 6)", name="ck_outbox_priority"),
         sa.ForeignKeyConstraint(["question_row"], ["questions.row"], name="fk_outbox_question_row", ondelete="CASCADE"),
         sa.PrimaryKeyConstraint("effect_id", name="pk_outbox"),
         sa.UniqueConstraint("txn_id", name="uq_outbox_txn_id"),
@@ -207,3 +210,17 @@ def upgrade() -> None:
     op.create_index(
         "uq_outbox_room_id_effect", "outbox", ["room_id", "effect"], unique=True, **only_where("question_row IS NULL")
     )
+    op.create_table(
+        "votes",
+        sa.Column("seq", NUMBER, nullable=False),
+        sa.Column("question_row", NUMBER, nullable=False),
+        sa.Column("sender", sa.Text(), nullable=False),
+        sa.Column("option_id", sa.Text(), nullable=False),
+        sa.Column("event_id", sa.Text(), nullable=False),
+        sa.Column("ts", sa.BigInteger(), nullable=False),
+        sa.Column("at_ms", sa.BigInteger(), nullable=False),
+        sa.ForeignKeyConstraint(["question_row"], ["questions.row"], name="fk_votes_question_row", ondelete="CASCADE"),
+        sa.PrimaryKeyConstraint("seq", name="pk_votes"),
+        sa.UniqueConstraint("question_row", "sender", name="uq_votes_question_row_sender"),
+    )
+    op.create_index("ix_votes_event_id", "votes", ["event_id"])

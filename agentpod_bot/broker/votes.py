@@ -1,0 +1,75 @@
+"""How an accepted answer is written: it decides at once, or it is a vote until enough people agree.
+
+Votes are counted at the commit, by the rules and the room as they are then. The room hears
+of them by an edit that asks the same as before.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from agentpod_bot.broker.change import VOTES, After, Means, audit, change
+from agentpod_bot.core.lifecycle import Answered, can_be_answered
+from agentpod_bot.core.model import Vote
+from agentpod_bot.core.votes import tallies, voters_for, votes_needed
+from agentpod_bot.ports import Priority
+
+if TYPE_CHECKING:
+    from agentpod_bot.core.ids import EventId
+    from agentpod_bot.core.model import Question
+    from agentpod_bot.core.room import RoomState, Seen
+    from agentpod_bot.core.scene import Accept
+    from agentpod_bot.core.votes import Tally
+    from agentpod_bot.ports import Tx
+
+
+def take(tx: Tx, event: Seen, accepted: Accept, room: RoomState, after: After, means: Means) -> bool:
+    """Let an answer decide, or count it as this person's vote. False where it can do neither any more."""
+    question, selected = accepted.question, accepted.selected
+    policy, now_ms = means.world.policy, means.clock.now_ms()
+    needed = votes_needed(policy, question, selected.option)
+    if needed == 1:
+        answered = Answered(selected, event.sender, event.event_id, event.ts)
+        return change(tx, question, answered, after, means) is not None
+    if not can_be_answered(question, selected, now_ms):
+        return False
+    option_id = selected.option.option.option_id
+    before = {vote.sender: vote.option_id for vote in tx.votes(question.row)}
+    vote = Vote(sender=event.sender, option_id=option_id, event_id=event.event_id, ts=event.ts, at_ms=now_ms)
+    tx.vote(question.row, vote)
+    audit(tx, question, "voted", now_ms, sender=event.sender, event_id=event.event_id, detail=option_id)
+    voters = voters_for(policy, room, question, tx.votes(question.row), selected.option)
+    if len(voters) >= needed:
+        decides = Answered(selected, event.sender, event.event_id, event.ts, needed=needed, voters=voters)
+        return change(tx, question, decides, after, means) is not None
+    if before.get(event.sender) != option_id:
+        show(tx, question, after, means)
+    return True
+
+
+def withdraw(tx: Tx, event: Seen, target: EventId, room: RoomState, after: After, means: Means) -> None:
+    """A vote's event was redacted: while the question is open, the vote counts no longer."""
+    found = tx.voted(target)
+    question = None if found is None else tx.question(found[0])
+    if found is None or question is None or not question.is_open or question.asked.room_id != room.room_id:
+        return
+    tx.withdraw(question.row, found[1].sender)
+    now_ms = means.clock.now_ms()
+    audit(tx, question, "vote_withdrawn", now_ms, sender=event.sender, event_id=target, detail=found[1].option_id)
+    show(tx, question, after, means)
+
+
+def show(tx: Tx, question: Question, after: After, means: Means) -> None:
+    """Have the votes shown; where an edit still waits to be rendered, that one will say it all."""
+    room_id = question.asked.room_id
+    if not tx.has_edit_to_render(question.row, Priority.PROGRESS):
+        number = 1
+        while not tx.enqueue(means.effect(room_id, f"{VOTES}:{number}", Priority.PROGRESS, None, row=question.row)):
+            number += 1
+    after.rooms.add(room_id)
+
+
+def standing(tx: Tx, question: Question, means: Means) -> tuple[Tally, ...]:
+    """What the votes come to now; nothing while the room is not known."""
+    room = means.world.room(question.asked.room_id)
+    return () if room is None else tallies(means.world.policy, room, question, tx.votes(question.row))
