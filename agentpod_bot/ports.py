@@ -72,7 +72,7 @@ class Chance(Protocol):
 
 
 class Priority(IntEnum):
-    """Order inside a room's outbox: questions and their files, edits that show an end, edits that do not, hints, seeded reactions."""
+    """Order inside a room's outbox: questions and files, edits that show an end, other edits, hints, seeded keycaps."""
 
     UPLOAD = 0
     QUESTION = 1

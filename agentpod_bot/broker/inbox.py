@@ -213,7 +213,7 @@ class Inbox:
                 if question is not None:
                     tx.show_closed(question.row, event.ts)
                     change(tx, question, Undelivered("redacted"), after, self._means)
-                withdraw(tx, event, target, room, after, self._means)
+                withdraw(tx, event, target, room, after=after, means=self._means)
                 for foreign in tx.foreign(room.room_id, since_ms=event.ts):
                     if foreign.event_id == target:
                         tx.close_foreign(target, foreign.sender, event.ts)
@@ -310,7 +310,7 @@ class Inbox:
         back = SaidBack(tx, self._means, scene.room, after)
         match verdict:
             case Accept(question=question):
-                if not take(tx, event, verdict, scene.room, after, self._means):
+                if not take(tx, event, verdict, scene.room, after=after, means=self._means):
                     change(tx, question, Lapsed(), after, self._means)
                     back.missed(event, tx.question(question.row) or question)
             case RejectSeveral():
@@ -341,7 +341,7 @@ class Inbox:
         back = SaidBack(tx, self._means, scene.room, after)
         left = list(verdict.left)
         for accepted in verdict.rejected:
-            if not take(tx, event, accepted, scene.room, after, self._means):
+            if not take(tx, event, accepted, scene.room, after=after, means=self._means):
                 change(tx, accepted.question, Lapsed(), after, self._means)
                 now = tx.question(accepted.question.row) or accepted.question
                 left.append(Left(now.asked.code, WhyLeft.UNKNOWN if now.is_open else WhyLeft.CLOSED, now))

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from agentpod_bot.ports import Tx
 
 
-def take(tx: Tx, event: Seen, accepted: Accept, room: RoomState, after: After, means: Means) -> bool:
+def take(tx: Tx, event: Seen, accepted: Accept, room: RoomState, *, after: After, means: Means) -> bool:
     """Let an answer decide, or count it as this person's vote. False where it can do neither any more."""
     question, selected = accepted.question, accepted.selected
     policy, now_ms = means.world.policy, means.clock.now_ms()
@@ -47,7 +47,7 @@ def take(tx: Tx, event: Seen, accepted: Accept, room: RoomState, after: After, m
     return True
 
 
-def withdraw(tx: Tx, event: Seen, target: EventId, room: RoomState, after: After, means: Means) -> None:
+def withdraw(tx: Tx, event: Seen, target: EventId, room: RoomState, *, after: After, means: Means) -> None:
     """A vote's event was redacted: while the question is open, the vote counts no longer."""
     found = tx.voted(target)
     question = None if found is None else tx.question(found[0])

@@ -117,7 +117,9 @@ def quorum_faults(parts: Parts) -> Iterator[Fault]:
             if not values.get("not_requester") or route not in asking.get("routes", ()) or requester is None:
                 continue
             if len(set(approvers) - {requester}) < quorum:
-                reason = f"is too few: without {shown(requester)}, for whom `clients.{client}` asks, {quorum} are needed"
+                reason = (
+                    f"is too few: without {shown(requester)}, for whom `clients.{client}` asks, {quorum} are needed"
+                )
                 yield Fault(("routes", route, "approvers"), reason)
 
 

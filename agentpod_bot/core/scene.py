@@ -179,7 +179,17 @@ class Ignore:
 
 
 Verdict = (
-    Accept | RejectSeveral | Late | AskWhich | Hint | NotApprover | FromRequester | NoFileYet | Refuse | ListOpen | Ignore
+    Accept
+    | RejectSeveral
+    | Late
+    | AskWhich
+    | Hint
+    | NotApprover
+    | FromRequester
+    | NoFileYet
+    | Refuse
+    | ListOpen
+    | Ignore
 )
 
 

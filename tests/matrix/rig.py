@@ -42,11 +42,12 @@ class Pod:
         self.sync = SyncLoop(self.client, self.parts.inbox, clock, jitter=lambda: 0.0)
         self._tasks: list[asyncio.Task[Any]] = []
 
-    async def start(self, *, outbox: bool = True) -> None:
+    async def start(self, *, outbox: bool = True, caught_up: bool = True) -> None:
         """Catch up with the rooms, then speak."""
         await self.parts.rooms.settle()
         self._tasks = [asyncio.create_task(self.parts.rooms.run()), asyncio.create_task(self.sync.run())]
-        await self.sync.first_sync_done.wait()
+        if caught_up:
+            await self.sync.first_sync_done.wait()
         if outbox:
             self._tasks.append(asyncio.create_task(self.parts.outbox.run()))
 
@@ -122,14 +123,14 @@ class Rig:
         self.policy = replace(self.policy, routes={ROUTE: replace(self.policy.routes[ROUTE], **changes)})
 
     @asynccontextmanager
-    async def run(self, *, outbox: bool = True) -> AsyncIterator[Pod]:
+    async def run(self, *, outbox: bool = True, caught_up: bool = True) -> AsyncIterator[Pod]:
         """One run of the bot, ended without any farewell."""
         async with AsyncExitStack() as stack:
             store = open_store(self.path)
             stack.push_async_callback(store.close)
             pod = Pod(self.hs, self.clock, store, self.policy, self.token)
             stack.push_async_callback(pod.stop)
-            await pod.start(outbox=outbox)
+            await pod.start(outbox=outbox, caught_up=caught_up)
             yield pod
 
     def questions(self) -> list[dict[str, Any]]:

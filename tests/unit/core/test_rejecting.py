@@ -57,30 +57,39 @@ def left(verdict: object) -> list[tuple[str, WhyLeft]]:
 
 
 @pytest.mark.parametrize(
-    "text", ["!reject K7 M3", "!REJECT k7, m3", "  !reject  M3,K7 K7 ", "\uff01reject \uff2b7 m3", "!reject K7\u200b M3."]
+    "text",
+    ["!reject K7 M3", "!REJECT k7, m3", "  !reject  M3,K7 K7 ", "\uff01reject \uff2b7 m3", "!reject K7\u200b M3."],
 )
 def test_every_question_that_is_named_is_rejected_and_no_other(text: str) -> None:
     assert sorted(rejected(judge_said(said(text), scene(R1, R2, R3)))) == ["K7", "M3"]
 
 
-@pytest.mark.parametrize("text", ["!reject K7 M3: too early", "!reject K7 M3\ntoo early", "!reject K7 M3\uff1atoo early"])
+@pytest.mark.parametrize(
+    "text", ["!reject K7 M3: too early", "!reject K7 M3\ntoo early", "!reject K7 M3\uff1atoo early"]
+)
 def test_one_reason_goes_to_all(text: str) -> None:
     verdict = judge_said(said(text), scene(R1, R2))
     assert isinstance(verdict, RejectSeveral)
     assert [each.selected.comment for each in verdict.rejected] == ["too early", "too early"]
 
 
-@pytest.mark.parametrize("text", ["!reject", "!reject:", "!reject: K7", "!reject \n", "!reject ,", "!reject " + "K7 " * 2000])
+@pytest.mark.parametrize(
+    "text", ["!reject", "!reject:", "!reject: K7", "!reject \n", "!reject ,", "!reject " + "K7 " * 2000]
+)
 def test_a_rejection_that_names_no_code_rejects_nothing_and_is_told(text: str) -> None:
     assert judge_said(said(text), scene(R1)) == RejectSeveral((), ())
 
 
-@pytest.mark.parametrize("text", ["!rejected K7", "!reject-K7", "please !reject K7", "!approve K7 M3", "!allow K7", "!1 K7"])
+@pytest.mark.parametrize(
+    "text", ["!rejected K7", "!reject-K7", "please !reject K7", "!approve K7 M3", "!allow K7", "!1 K7"]
+)
 def test_nothing_else_is_a_rejection_of_several(text: str) -> None:
     assert rejection_in(text) is None
 
 
-@given(st.lists(st.sampled_from(["!approve", "!allow", "!reject", "K7", "M3", "1", "2", "3", "always", ":", ",", "yes"])))
+@given(
+    st.lists(st.sampled_from(["!approve", "!allow", "!reject", "K7", "M3", "1", "2", "3", "always", ":", ",", "yes"]))
+)
 def test_no_message_ever_approves_two(words: list[str]) -> None:
     verdict = judge_said(said(" ".join(words)), scene(R1, R2))
     if isinstance(verdict, RejectSeveral):
@@ -157,7 +166,7 @@ def test_no_bot_rejects(sender: str) -> None:
 
 
 @pytest.mark.parametrize("encrypted", [True, None])
-def test_clear_text_in_an_encrypted_room_rejects_nothing(encrypted: bool | None) -> None:  # noqa: FBT001 - a value
+def test_clear_text_in_an_encrypted_room_rejects_nothing(encrypted: bool | None) -> None:
     assert judge_said(said("!reject K7"), scene(R1, room=replace(ROOM, encrypted=encrypted))) == Ignore()
 
 

@@ -139,7 +139,6 @@ def test_enough_people_decide_and_all_of_them_are_kept() -> None:
     assert (decided.closing.answered_by, decided.closing.voters) == (OWNER, (SECOND, OWNER))
 
 
-
 def test_a_request_with_an_option_that_too_few_could_choose_is_refused() -> None:
     """Read strictly: that another option could be chosen is not enough."""
     alone = replace(ROOM, joined=frozenset({POD, OWNER, MALLORY}))

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from agentpod_bot.core.answer import NoMatch, Selected, match_text
 from agentpod_bot.core.ids import EventId, OptionId, UserId
 from agentpod_bot.core.lookalikes import Look, LookAlike
-from agentpod_bot.core.model import FieldPreview, Meaning, Option, Outcome, Progress, Scope, TextPreview
+from agentpod_bot.core.model import DiffPreview, FieldPreview, Meaning, Option, Outcome, Progress, Scope, TextPreview
 from agentpod_bot.core.secret_kinds import Kind
 from agentpod_bot.core.secrets import Hidden
 from agentpod_bot.errors import Invalid, TooLarge
@@ -51,13 +51,17 @@ AROUND = st.text(st.characters(codec="utf-8") | st.sampled_from("=:'\"$`-_@/[]()
     ["password=", "x" * 8_190, "y" * 300, "Bearer ", "\\", "-----BEGIN KEY-----\n", "token: ", "\n" * 70]
 )
 HOLDING = st.builds(lambda before, after: f"{before}{SECRET}{after}", AROUND, AROUND)
-PARTS = st.builds(FieldPreview, AROUND, HOLDING) | st.builds(TextPreview, HOLDING, HOLDING)
+PARTS = (
+    st.builds(FieldPreview, AROUND, HOLDING)
+    | st.builds(TextPreview, HOLDING, HOLDING)
+    | st.builds(DiffPreview, HOLDING, HOLDING | st.none(), HOLDING)
+)
 
 
 @settings(deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate])
 @given(HOLDING, HOLDING, HOLDING, HOLDING, st.lists(PARTS, max_size=3))
 def test_a_secret_stands_in_nothing_that_leaves_the_bot(
-    title: str, agent: str, label: str, words: str, preview: list[FieldPreview | TextPreview]
+    title: str, agent: str, label: str, words: str, preview: list[FieldPreview | TextPreview | DiffPreview]
 ) -> None:
     options = (replace(ALLOW, label=label), Option(OptionId("c"), label, Meaning.CHOOSE, None), REJECT)
     asked = replace(ASKED, title=title, agent=agent, tool_kind=title, options=options, preview=tuple(preview))
