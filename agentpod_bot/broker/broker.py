@@ -102,10 +102,8 @@ class Broker:
             return
         limit = self._means.world.policy.limits.max_waits_per_token
         with self._waiters.place(row, question.key.client, limit=limit) as released:
-            question = await self.question(row)  # it may have closed since it was read
-            if question.is_open:
-                done, _ = await asyncio.wait({released}, timeout=up_to_s)
-                question = released.result() if done else await self.question(row)
+            done, _ = await asyncio.wait({released}, timeout=up_to_s)
+            question = released.result() if done else await self.question(row)
             yield question
             await self._deliver(question)
 

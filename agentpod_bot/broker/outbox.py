@@ -67,6 +67,14 @@ class Ready:
     question: Question | None
 
 
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """What a room sends next. Where that is nothing, `due` says when each room has something."""
+
+    ready: Ready | None
+    due: Mapping[RoomId, int] | None = None
+
+
 class Outbox:
     """Sends what the store says is to be sent."""
 
@@ -91,6 +99,9 @@ class Outbox:
         self._uploads = Uploads(homeserver, means, commit)
         self._tasks: asyncio.TaskGroup | None = None
         self._busy: set[RoomId] = set()
+        self._again: set[RoomId] = set()
+        """Busy rooms that were rung for meanwhile: what is known to be due may be older than that."""
+        self._due: Mapping[RoomId, int] | None = None
         self._paused: dict[RoomId, int] = {}
         self._never_taken: set[int] = set()
         """Effects of which every try was answered with a refusal: the room cannot have them."""
@@ -129,11 +140,13 @@ class Outbox:
     async def _look(self) -> float:
         """Start every room with due work; return the seconds until the next one is due."""
         now_ms = self._means.clock.now_ms()
-        try:
-            due = await self._store.run(lambda tx: tx.rooms_due())
-        except StoreUnavailable as error:
-            log.warning("outbox_waits_for_the_store", error=str(error))
-            return 1.0
+        due, self._due = self._due, None
+        if due is None:
+            try:
+                due = await self._store.run(lambda tx: tx.rooms_due())
+            except StoreUnavailable as error:
+                log.warning("outbox_waits_for_the_store", error=str(error))
+                return 1.0
         wait_ms = LONGEST_S * 1000
         for room_id, not_before_ms in due.items():
             at_ms = max(not_before_ms, self._paused.get(room_id, 0))
@@ -148,6 +161,8 @@ class Outbox:
         if self._tasks is not None and room_id not in self._busy and not self._waits(room_id):
             self._busy.add(room_id)
             self._tasks.create_task(self._drain(room_id), name=f"outbox {room_id}")
+        elif room_id in self._busy:
+            self._again.add(room_id)
         return room_id in self._busy
 
     def _waits(self, room_id: RoomId) -> bool:
@@ -162,16 +177,28 @@ class Outbox:
                     self._pause(room_id, SHUT_RETRY_MS)
                     return
                 if ready is None:
-                    ready = await self._store.run(lambda tx: self.begin(tx, room_id))
-                if ready is None or not await self._try(ready):
+                    for row in self._waiters.being_answered(room_id):  # so that one edit can say both
+                        await self._waiters.settled(row, up_to_s=SETTLE_S)
+                    turn = await self._store.run(lambda tx: self._take(tx, room_id))
+                else:
+                    turn = await self._try(ready)
+                ready = turn.ready
+                if turn.due is not None:
+                    self._due = turn.due
                     return
-                ready = None
         except StoreUnavailable as error:
             log.warning("outbox_waits_for_the_store", error=str(error))
             self._pause(room_id, FIRST_RETRY_MS)
         finally:
             self._busy.discard(room_id)
+            if room_id in self._again:
+                self._again.discard(room_id)
+                self._due = None
             self._bell.ring()  # looks at the clock again, and at what came in meanwhile
+
+    def _take(self, tx: Tx, room_id: RoomId) -> Turn:
+        ready = self.begin(tx, room_id)
+        return Turn(ready, tx.rooms_due() if ready is None else None)
 
     def begin(self, tx: Tx, room_id: RoomId) -> Ready | None:
         """Take the next effect that is still wanted; those that no longer are go out of the queue."""
@@ -217,10 +244,12 @@ class Outbox:
         if name == KEYCAP and question.status is not Status.PENDING:
             tx.abandon(effect.effect_id, "answered meanwhile")
             return None
-        if effect.content is None and question.event_id is None:
-            tx.abandon(effect.effect_id, "the room has nothing to edit")
-            return None
-        return Ready(effect, question)
+        if effect.content is not None or effect.effect == UPLOAD:
+            return Ready(effect, question)
+        if self._waiters.is_being_answered(question.row):
+            return Ready(effect, question)  # rendered once it can say whether the answer was delivered
+        content = _render(tx, effect, self._means)
+        return None if content is None else Ready(replace(effect, content=content), question)
 
     def _seed(self, tx: Tx, effect: Effect, question: Question) -> None:
         """Turn "keycaps, should it stay unanswered" into one reaction an option, if nothing speaks against it."""
@@ -236,17 +265,18 @@ class Outbox:
                 self._means.effect(effect.room_id, name, Priority.SEED, content, row=question.row, event_type=REACTION)
             )
 
-    async def _try(self, ready: Ready) -> bool:
-        """Send one effect. True where the room may go on with the next."""
+    async def _try(self, ready: Ready) -> Turn:
+        """Send one effect; returns what comes next, which is nothing known where the room has to wait."""
         effect = ready.effect
         content = effect.content
         if effect.effect == UPLOAD and ready.question is not None:
-            return await self._upload(effect, ready.question)
+            await self._upload(effect, ready.question)
+            return Turn(None)
         if content is None and ready.question is not None:
             await self._waiters.settled(ready.question.row, up_to_s=SETTLE_S)
             content = await self._store.run(lambda tx: _render(tx, effect, self._means))
         if content is None:
-            return True
+            return Turn(None)
         kind = effect.effect.split(":", 1)[0]
         try:
             event_id = await self._homeserver.send(effect.room_id, effect.event_type, content, effect.txn_id)
@@ -256,20 +286,24 @@ class Outbox:
                 self._never_taken.add(effect.effect_id)
             self._pause(effect.room_id, error.retry_after_ms)
             await self._later(effect, error.retry_after_ms, kind, error.code)
-            return False
+            return Turn(None)
         except (HomeserverUnavailable, TokenRefused) as error:
             self._never_taken.discard(effect.effect_id)
             wait_ms = self._backoff_ms(effect.attempts)
             self._pause(effect.room_id, wait_ms)
             await self._later(effect, wait_ms, kind, error.code)
-            return False
+            return Turn(None)
         except Refused as error:
             await self._refused(ready, kind, error)
-            return True
+            return Turn(None)
         self._never_taken.discard(effect.effect_id)
         self._meter.sent(kind)
-        await self._commit(lambda tx, after: self._sent(tx, after, effect, event_id))
-        return True
+
+        def work(tx: Tx, after: After) -> Turn:
+            self._sent(tx, after, effect, event_id)
+            return self._take(tx, effect.room_id)
+
+        return await self._commit(work)
 
     def _sent(self, tx: Tx, after: After, effect: Effect, event_id: EventId) -> None:
         tx.sent(effect.effect_id, event_id, self._means.clock.now_ms())
@@ -283,23 +317,20 @@ class Outbox:
         if effect.effect == FILE and question is not None:
             tx.attach(question.row, Attachment.SHOWN)
 
-    async def _upload(self, effect: Effect, question: Question) -> bool:
+    async def _upload(self, effect: Effect, question: Question) -> None:
         try:
             await self._uploads.upload(effect, question)
         except RateLimited as error:
             self._last_429_ms = self._means.clock.now_ms()
             self._pause(effect.room_id, error.retry_after_ms)
             await self._later(effect, error.retry_after_ms, UPLOAD, error.code)
-            return False
         except (HomeserverUnavailable, TokenRefused) as error:
             if effect.attempts >= MOST_TRIES:
                 await self._uploads.fail(effect, question, error)
-                return True
+                return
             wait_ms = self._backoff_ms(effect.attempts)
             self._pause(effect.room_id, wait_ms)
             await self._later(effect, wait_ms, UPLOAD, error.code)
-            return False
-        return True
 
     async def _later(self, effect: Effect, wait_ms: int, kind: str, why: str) -> None:
         self._meter.send_failed(kind, why)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter, defaultdict
+from collections import Counter, OrderedDict, defaultdict
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -12,8 +12,11 @@ from agentpod_bot.errors import ShuttingDown, TooManyWaits
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from agentpod_bot.core.ids import ClientName, Row
+    from agentpod_bot.core.ids import ClientName, RoomId, Row
     from agentpod_bot.core.model import Question
+
+KEPT = 4_096
+"""Questions closed last: between a caller's reading one and its waiting for it, far fewer close."""
 
 
 class Waiters:
@@ -24,6 +27,8 @@ class Waiters:
         self._of_client: Counter[ClientName] = Counter()
         self._answering: Counter[Row] = Counter()
         self._settled: dict[Row, asyncio.Event] = {}
+        self._rooms: dict[Row, RoomId] = {}
+        self._closed: OrderedDict[Row, Question] = OrderedDict()
         self._stopping = False
 
     @property
@@ -39,6 +44,7 @@ class Waiters:
     def place(self, row: Row, client: ClientName, *, limit: int) -> Iterator[asyncio.Future[Question]]:
         """Hold one place in the queue of `row`; the future brings the closed question.
 
+        A question that was open when its caller read it, and closed since, is there at once.
         The place is held until the body ends, so that `settled` knows when every call that
         was released has been answered. Raises `TooManyWaits`, `ShuttingDown`.
         """
@@ -49,6 +55,8 @@ class Waiters:
         future: asyncio.Future[Question] = asyncio.get_running_loop().create_future()
         self._of_client[client] += 1
         self._waiting[row].add(future)
+        if (closed := self._closed.get(row)) is not None:
+            self._give(future, closed)
         try:
             yield future
         finally:
@@ -58,11 +66,19 @@ class Waiters:
     def release(self, question: Question) -> None:
         """Give the closed question to every call that waits for it."""
         row = question.row
+        self._closed[row] = question
+        if len(self._closed) > KEPT:
+            self._closed.popitem(last=False)
         for future in self._waiting.get(row, ()):
-            if not future.done():
-                future.set_result(question)
-                self._answering[row] += 1
-                self._settled.setdefault(row, asyncio.Event())
+            self._give(future, question)
+
+    def is_being_answered(self, row: Row) -> bool:
+        """Whether a released call of this question is being answered now; may be asked from any thread."""
+        return row in self._answering
+
+    def being_answered(self, room_id: RoomId) -> tuple[Row, ...]:
+        """Questions of a room of which a released call is being answered now."""
+        return tuple(row for row in self._answering if self._rooms[row] == room_id)
 
     async def settled(self, row: Row, *, up_to_s: float) -> None:
         """Return once every released call of `row` was answered or has gone, or after `up_to_s`."""
@@ -82,6 +98,13 @@ class Waiters:
                 if not future.done():
                     future.set_exception(ShuttingDown(row))
 
+    def _give(self, future: asyncio.Future[Question], question: Question) -> None:
+        if not future.done():
+            future.set_result(question)
+            self._answering[question.row] += 1
+            self._rooms[question.row] = question.asked.room_id
+            self._settled.setdefault(question.row, asyncio.Event())
+
     def _leave(self, row: Row, future: asyncio.Future[Question]) -> None:
         futures = self._waiting[row]
         futures.discard(future)
@@ -92,5 +115,5 @@ class Waiters:
         elif not future.cancelled() and future.exception() is None:
             self._answering[row] -= 1
             if self._answering[row] == 0:
-                del self._answering[row]
+                del self._answering[row], self._rooms[row]
                 self._settled.pop(row).set()

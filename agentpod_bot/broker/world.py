@@ -95,7 +95,10 @@ class World:
         }
         for room_id, room in rooms.items():
             self._touched[room_id] += 1
-            self._rooms[room_id] = room
+            old = self._rooms.get(room_id)
+            # Where the batch knew no powers, they may have been read while it was handled.
+            unknown = room.powers is None
+            self._rooms[room_id] = replace(room, powers=old.powers, creators=old.creators) if old and unknown else room
         return frozenset(entered)
 
     def forget(self, room_id: RoomId) -> None:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from agentpod_bot.core.secret_kinds import BASE64, Kind, Secret, is_opaque
@@ -22,6 +23,10 @@ from agentpod_bot.core.secret_places import by_place
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+
+
+SHORT = 256
+"""Characters of a text whose masked form is worth keeping."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +51,15 @@ def mask(text: str) -> Masked:
     What the text itself writes like a mask becomes `[as written: hidden …`, so that only a
     real one looks like one. Only real ones are counted.
     """
+    return _mask_again(text) if len(text) <= SHORT else _masked(text)
+
+
+def _masked(text: str) -> Masked:
     return hide(text, find(text))
+
+
+# A question's texts are masked for the question, its outcome and every notice about it.
+_mask_again = lru_cache(maxsize=1_024)(_masked)
 
 
 def hide(text: str, secrets: Sequence[Secret]) -> Masked:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from agentpod_bot.core.ids import RoomId, TxnId, UserId
+from agentpod_bot.core.room import Powers
 from agentpod_bot.errors import HomeserverUnavailable, MatrixError, RateLimited, Refused, TokenRefused
 from agentpod_bot.matrix.client import MatrixClient
 from agentpod_bot.matrix.response import SYNC_FILTER
@@ -169,6 +170,38 @@ async def test_a_room_is_not_taken_for_current_while_nobody_says_so(
     hs.answer_with("GET", "/state/m.room.tombstone", status=502, body="<html>")
     with pytest.raises(HomeserverUnavailable):
         await client.room_state(room)
+
+
+async def test_a_rooms_powers_are_read_with_its_state(
+    client: MatrixClient, hs: FakeHomeserver, room: RoomId, pod: UserId, owner: UserId
+) -> None:
+    assert (await client.room_state(room)).powers == Powers(users={})
+    hs.create(room, by=owner, version="11")
+    assert (await client.room_state(room)).powers == Powers(users={owner: 100})
+    hs.power(room, by=owner, users={pod: 50, owner: "100"}, users_default=1)
+    state = await client.room_state(room)
+    assert (state.powers, state.creators) == (Powers(users={pod: 50, owner: 0}, default=1), frozenset())
+    hs.create(room, by=owner, version="12", additional_creators=[pod])
+    assert (await client.room_state(room)).creators == {owner, pod}
+
+
+@pytest.mark.parametrize("kind", ["power_levels", "create"])
+@pytest.mark.parametrize("answer", [(500, "<html>"), (403, {"errcode": "M_FORBIDDEN"}), (200, "<html>")])
+async def test_powers_that_cannot_be_read_are_unknown_and_nobody_has_any(
+    client: MatrixClient, hs: FakeHomeserver, room: RoomId, kind: str, answer: tuple[int, Any]
+) -> None:
+    hs.create(room, by=hs.user("owner"))
+    hs.answer_with("GET", rf"/state/m\.room\.{kind}", status=answer[0], body=answer[1])
+    state = await client.room_state(room)
+    assert (state.powers, state.creators, state.bot_joined) == (None, frozenset(), True)
+
+
+async def test_a_homeserver_that_gives_the_content_alone_names_no_creator(
+    client: MatrixClient, hs: FakeHomeserver, room: RoomId, pod: UserId
+) -> None:
+    body = {"room_version": "12", "additional_creators": [pod]}
+    hs.answer_with("GET", r"/state/m\.room\.create", status=200, body=body)
+    assert (await client.room_state(room)).creators == {pod}
 
 
 # Faults, the same for every call.

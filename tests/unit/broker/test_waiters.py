@@ -59,8 +59,20 @@ async def test_nothing_is_waited_for_where_nobody_waits() -> None:
     waiters = Waiters()
     waiters.release(ENDED)
     await waiters.settled(OPEN.row, up_to_s=60)
-    with waiters.place(OPEN.row, LAPTOP, limit=9):
-        await waiters.settled(OPEN.row, up_to_s=60)
+    other = question(2).row
+    with waiters.place(other, LAPTOP, limit=9):
+        await waiters.settled(other, up_to_s=60)
+
+
+async def test_a_question_that_closed_before_its_place_was_taken_is_there_at_once() -> None:
+    waiters = Waiters()
+    waiters.release(ENDED)
+    with waiters.place(OPEN.row, LAPTOP, limit=9) as waiting:
+        assert waiting.result() is ENDED
+        assert waiters.is_being_answered(OPEN.row)
+        assert waiters.being_answered(ENDED.asked.room_id) == (OPEN.row,)
+    assert not waiters.is_being_answered(OPEN.row)
+    assert waiters.being_answered(ENDED.asked.room_id) == ()
 
 
 async def test_on_a_stop_every_wait_ends_and_none_begins() -> None:

@@ -7,8 +7,18 @@ import pytest
 
 from agentpod_bot.broker.world import World
 from agentpod_bot.core.ids import EventId, RoomId, UserId
-from agentpod_bot.core.room import EncryptionOn, Membered, Membership, Replaced, RoomBatch, RoomState
-from tests.examples import MALLORY, OPS, OWNER, POD, POLICY, ROOM, SECOND, START
+from agentpod_bot.core.room import (
+    Created,
+    EncryptionOn,
+    Membered,
+    Membership,
+    Powered,
+    Powers,
+    Replaced,
+    RoomBatch,
+    RoomState,
+)
+from tests.examples import MALLORY, OPS, OPS_ROUTE, OWNER, POD, POLICY, ROOM, ROUTE, SECOND, START
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -104,6 +114,34 @@ async def test_a_state_that_was_read_while_a_sync_changed_the_room_is_read_again
     await world.refresh(OPS)
     assert rooms.asked == 2
     assert world.room(OPS) == gone
+
+
+async def test_power_levels_take_effect_with_their_batch(world: World) -> None:
+    levels, more = Powers(users={OWNER: 50}), Powers(users={OWNER: 50, SECOND: 50})
+    first = Powered(event_id=EventId("$1"), sender=OWNER, ts=START, powers=levels)
+    second = Powered(event_id=EventId("$2"), sender=OWNER, ts=START, powers=more)
+    created = Created(event_id=EventId("$c"), sender=OWNER, ts=START, creators=frozenset({MALLORY}))
+    after = world.after(part(second, state=(created, first)))
+    assert (after.powers, after.creators) == (more, {MALLORY})
+    now = world.room(OPS)
+    assert now is not None
+    assert now.powers is None
+
+
+async def test_power_levels_that_were_read_while_a_batch_was_handled_are_kept(world: World) -> None:
+    after = world.after(part(membered(SECOND, Membership.LEAVE)))
+    world.adopt({OPS: replace(ROOM, powers=Powers(users={OWNER: 50}))})
+    world.adopt({OPS: after})
+    assert world.room(OPS) == replace(after, powers=Powers(users={OWNER: 50}))
+
+
+async def test_a_room_without_levels_is_read_again_only_where_a_route_goes_by_them(world: World) -> None:
+    assert world.powerless() == frozenset()
+    world.policy = replace(POLICY, routes={ROUTE: replace(OPS_ROUTE, approver_level=50)})
+    assert world.powerless() == {OPS}
+    assert world.unknown() == frozenset()
+    world.adopt({OPS: replace(ROOM, powers=Powers(users={}))})
+    assert world.powerless() == frozenset()
 
 
 async def test_a_forgotten_room_is_unknown_and_takes_nothing(world: World) -> None:

@@ -67,7 +67,7 @@ def test_the_creator_of_an_older_room_without_levels_has_100() -> None:
 
 
 def test_power_levels_and_creation_are_read_from_a_sync() -> None:
-    seen = {"event_id": EventId("$e"), "sender": OWNER, "ts": TS}
+    seen: dict[str, Any] = {"event_id": EventId("$e"), "sender": OWNER, "ts": TS}
     levels = state("m.room.power_levels", {"users": {SECOND: 50}})
     assert parse_state(levels) == parse(levels, own=POD) == Powered(**seen, powers=Powers(users={SECOND: 50}))
     created = state("m.room.create", {"room_version": "12"})
