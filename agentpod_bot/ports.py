@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from agentpod_bot.core.room import Foreign as Foreign  # noqa: PLC0414, TC001 - part of what a store gives back
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from agentpod_bot.core.ids import (
         ClientName,
@@ -175,14 +175,8 @@ class Tx(Protocol):
         """Every queued or pending question that fits all that is given, oldest first."""
         ...
 
-    def count_open(
-        self,
-        *,
-        client: ClientName | None = None,
-        session_id: SessionId | None = None,
-        route: RouteName | None = None,
-    ) -> int:
-        """How many queued or pending questions a client, a session of it, or a route has."""
+    def open_counts(self, *, client: ClientName, session_id: SessionId, route: RouteName) -> tuple[int, int, int]:
+        """How many queued or pending questions the client's session, the client, and the route have."""
         ...
 
     def closed_questions(self, room_id: RoomId, *, since_ms: int) -> tuple[Question, ...]:
@@ -306,6 +300,10 @@ class Tx(Protocol):
 
     def content_of(self, row: Row, effect: str) -> Mapping[str, Any] | None:
         """What an effect of a question said or is to say; None where there is none, or it is not rendered yet."""
+        ...
+
+    def drop_all_unsent(self, row: Row, effects: Sequence[str]) -> frozenset[str]:
+        """Drop those of these effects that no try was made for; returns their names."""
         ...
 
     def begin(self, room_id: RoomId, now_ms: int) -> Effect | None:

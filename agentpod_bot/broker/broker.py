@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from agentpod_bot.broker.change import audit, change, edit_again
+from agentpod_bot.broker.commit import LATER_S
 from agentpod_bot.broker.submit import submit
 from agentpod_bot.core.lifecycle import AnsweredElsewhere, Cancelled
 from agentpod_bot.core.model import Outcome, Status
@@ -68,7 +69,8 @@ class Broker:
 
         def work(tx: Tx, after: After) -> tuple[Submitted, Ready | None]:
             submitted = submit(tx, asked, caller, route, after=after, means=self._means)
-            return submitted, self._outbox.begin(tx, route.room_id) if reserved else None
+            known = submitted.question if submitted.created else None
+            return submitted, self._outbox.begin(tx, route.room_id, known) if reserved else None
 
         try:
             submitted, ready = await self._commit(work)
@@ -76,17 +78,20 @@ class Broker:
             if reserved:
                 self._outbox.go(route.room_id, ready)
         if submitted.created:
-            question = submitted.question
-            self._deadlines.notice(question.asked.expires_at_ms)
-            self._meter.asked(route.name)
-            log.info(
-                "permission_request_queued",
-                request_id=question.key.request_id,
-                client=question.key.client,
-                route=route.name,
-                revision=question.key.revision,
-            )
+            self._deadlines.notice(submitted.question.asked.expires_at_ms)
+            # Counted and logged a moment later, for the question is on its way to the room.
+            asyncio.get_running_loop().call_later(LATER_S, self._tell, submitted.question)
         return submitted
+
+    def _tell(self, question: Question) -> None:
+        self._meter.asked(question.asked.route)
+        log.info(
+            "permission_request_queued",
+            request_id=question.key.request_id,
+            client=question.key.client,
+            route=question.asked.route,
+            revision=question.key.revision,
+        )
 
     @asynccontextmanager
     async def waiting(self, question: Question, *, up_to_s: float) -> AsyncIterator[Question]:

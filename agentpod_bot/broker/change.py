@@ -164,10 +164,8 @@ def edit_again(tx: Tx, question: Question, after: After, means: Means) -> None:
 
 
 def _show_outcome(tx: Tx, question: Question, after: After, means: Means) -> None:
-    tx.drop_unsent(question.row, UPLOAD)
-    if tx.drop_unsent(question.row, QUESTION):
+    if QUESTION in tx.drop_all_unsent(question.row, (UPLOAD, QUESTION, KEYCAPS)):
         return  # no try was made: the room never heard of it
-    tx.drop_unsent(question.row, KEYCAPS)
     room_id = question.asked.room_id
     tx.enqueue(means.effect(room_id, OUTCOME, Priority.EDIT, None, row=question.row))
     after.rooms.add(room_id)

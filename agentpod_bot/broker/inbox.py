@@ -6,7 +6,6 @@ together; a response is handled whole or will be handled again.
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, assert_never
 
@@ -14,9 +13,10 @@ import structlog
 
 from agentpod_bot.broker.change import After, Means, change, edit_again
 from agentpod_bot.broker.said_back import SaidBack
+from agentpod_bot.broker.scenes import in_room, scene_of
 from agentpod_bot.broker.votes import take, withdraw
 from agentpod_bot.core.ids import Code, TxnId
-from agentpod_bot.core.judge import LATE_MS, QUIET_MS, judge_reacted, judge_said
+from agentpod_bot.core.judge import judge_reacted, judge_said
 from agentpod_bot.core.lifecycle import Lapsed, Posted, Undelivered
 from agentpod_bot.core.room import (
     Created,
@@ -47,8 +47,6 @@ from agentpod_bot.core.scene import (
     Late,
     Left,
     ListOpen,
-    NamesNothing,
-    NamesOther,
     NamesQuestion,
     NoFileYet,
     NotApprover,
@@ -61,14 +59,12 @@ from agentpod_bot.core.structured import judge_structured
 from agentpod_bot.errors import MatrixError, Unavailable
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from agentpod_bot.broker.commit import Commit
     from agentpod_bot.broker.rooms import Rooms
     from agentpod_bot.core.ids import EventId, RoomId
     from agentpod_bot.core.model import Question
     from agentpod_bot.core.room import Batch, RoomBatch, RoomEvent
-    from agentpod_bot.core.scene import Named, Verdict
+    from agentpod_bot.core.scene import Verdict
     from agentpod_bot.ports import Store, Tx
 
 log = structlog.get_logger(__name__)
@@ -78,9 +74,6 @@ OTHERS_MS = 1_800_000
 """How far back a room is read for questions of other accounts: as long as a card alone counts as open."""
 TRIES = 3
 """An event that breaks us so often is set aside, with a line in the audit; it decides nothing."""
-CODE_TOKENS = 12
-"""So many words of a message, from either end, are looked up as codes of closed questions."""
-_CODE = re.compile(r"(?=.*[0-9])(?=.*[a-z])[0-9a-z]{2,4}", re.ASCII | re.IGNORECASE)
 
 Answer = Said | Structured | Reacted
 
@@ -146,11 +139,11 @@ class Inbox:
         """
         new = replace(part, timeline=tuple(event for event in part.timeline if not tx.seen(event.event_id)))
         room = self._means.world.after(new)
-        was_clear = not tx.is_encrypted(part.room_id)
+        switched = any(isinstance(event, EncryptionOn) for event in new.timeline)
+        was_clear = switched and not tx.is_encrypted(part.room_id)
         if room.encrypted:
             tx.mark_encrypted(part.room_id)
-        switched = any(isinstance(event, EncryptionOn) for event in new.timeline)
-        now = replace(room, encrypted=False) if was_clear and switched else room
+        now = replace(room, encrypted=False) if was_clear else room
         for event in new.timeline:
             if isinstance(event, EncryptionOn):
                 now = room
@@ -186,20 +179,20 @@ class Inbox:
     def _apply(self, tx: Tx, event: RoomEvent, room: RoomState, after: After) -> None:
         match event:
             case Said():
-                scene = self._scene(tx, event, room, names=event.names.named, codes_of=event.body)
+                scene = scene_of(tx, event, room, self._means, names=event.names.named, codes_of=event.body)
                 self._follow(tx, event, judge_said(event, scene), scene, after)
             case Structured():
-                scene = self._scene(tx, event, room, names=event.names.named, back_ms=DAY_MS)
+                scene = scene_of(tx, event, room, self._means, names=event.names.named, back_ms=DAY_MS)
                 self._follow(tx, event, judge_structured(event, scene), scene, after)
             case Reacted():
-                question = _in_room(tx, event.target, room)
+                question = in_room(tx, event.target, room)
                 if question is not None:
-                    scene = self._scene(tx, event, room, names=event.target)
+                    scene = scene_of(tx, event, room, self._means, names=event.target)
                     self._follow(tx, event, judge_reacted(event, scene), scene, after)
             case OwnQuestion():
                 self._shown(tx, event, room, after)
             case OwnEdit(target=target):
-                question = _in_room(tx, target, room)
+                question = in_room(tx, target, room)
                 if question is None and event.closes:
                     tx.close_foreign(target, event.sender, event.ts)
                 elif question is not None:
@@ -209,7 +202,7 @@ class Inbox:
             case ForeignEdit(target=target):
                 tx.close_foreign(target, event.sender, event.ts)
             case Redacted(target=target):
-                question = _in_room(tx, target, room)
+                question = in_room(tx, target, room)
                 if question is not None:
                     tx.show_closed(question.row, event.ts)
                     change(tx, question, Undelivered("redacted"), after, self._means)
@@ -249,7 +242,7 @@ class Inbox:
         tx.show(question.row, event.event_id, event.ts)
 
     def _own(self, tx: Tx, event: OwnQuestion, room: RoomState) -> Question | None:
-        stored = _in_room(tx, event.event_id, room)
+        stored = in_room(tx, event.event_id, room)
         if stored is not None:
             return stored
         candidates = tx.open_questions(room_id=room.room_id)
@@ -274,35 +267,6 @@ class Inbox:
                 expires_at_ms=min(expires_at_ms, event.ts + DAY_MS),  # nobody may make bare answers unclear for ever
                 closed_ts=None,
             )
-        )
-
-    def _scene(
-        self,
-        tx: Tx,
-        event: Answer | Undecryptable,
-        room: RoomState,
-        *,
-        names: EventId | None,
-        codes_of: str = "",
-        back_ms: int | None = None,
-    ) -> Scene:
-        now_ms = self._means.clock.now_ms()
-        open_now = tx.open_questions(room_id=room.room_id)
-        if back_ms is None:  # with nothing open, an answer may be late for what closed some minutes ago
-            back_ms = LATE_MS if all(question.shown_ts is None for question in open_now) else QUIET_MS
-        since_ms = min(now_ms, event.ts) - back_ms
-        named = _named(tx, names, room)
-        # What was closed lately matters to an answer that does not name its question.
-        is_named = isinstance(named, NamesQuestion)
-        return Scene(
-            policy=self._means.world.policy,
-            now_ms=now_ms,
-            room=room,
-            open=open_now,
-            recent=() if is_named else tx.closed_questions(room.room_id, since_ms=since_ms),
-            foreign=tuple(f for f in tx.foreign(room.room_id, since_ms=since_ms) if f.expires_at_ms >= since_ms),
-            named=named,
-            spent=_spent(tx, room, codes_of, now_ms - DAY_MS),
         )
 
     def _follow(self, tx: Tx, event: Answer, verdict: Verdict, scene: Scene, after: After) -> None:
@@ -351,48 +315,9 @@ class Inbox:
             back.reject_which(event, scene.open)
 
     def _unreadable(self, tx: Tx, event: Undecryptable, room: RoomState, after: After) -> None:
-        scene = self._scene(tx, event, room, names=event.names.named)
+        scene = scene_of(tx, event, room, self._means, names=event.names.named)
         match scene.named:
             case NamesQuestion(question=question) if question.is_open and scene.may(event.sender, question):
                 SaidBack(tx, self._means, room, after).undecryptable(event, question)
             case _:
                 pass  # nobody can tell what it was about
-
-
-def _in_room(tx: Tx, event_id: EventId, room: RoomState) -> Question | None:
-    """The question that an event is; one of another room is none here, whoever names it."""
-    question = tx.by_event(event_id)
-    return question if question is not None and question.asked.room_id == room.room_id else None
-
-
-def _named(tx: Tx, event_id: EventId | None, room: RoomState) -> Named:
-    """What a message names: a question, something of ours about exactly one, or something else."""
-    if event_id is None:
-        return NamesNothing()
-    question = _in_room(tx, event_id, room)
-    if question is not None:
-        return NamesQuestion(question)
-    about = tx.about(event_id)
-    if about is None:
-        return NamesOther(ours=False)
-    if len(about) != 1:
-        return NamesOther(ours=True)
-    question = tx.question(about[0])
-    if question is None or question.asked.room_id != room.room_id:
-        return NamesOther(ours=False)
-    return NamesQuestion(question)
-
-
-def _spent(tx: Tx, room: RoomState, body: str, since_ms: int) -> Mapping[Code, Question]:
-    """The closed questions of the last day whose codes stand in a text."""
-    tokens = body.split()
-    near = dict.fromkeys((*tokens[:CODE_TOKENS], *tokens[-CODE_TOKENS:]))
-    found: dict[Code, Question] = {}
-    for token in near:
-        bare = token.rstrip(":.,)")
-        if _CODE.fullmatch(bare):
-            code = Code(bare.upper())
-            newest = next(iter(tx.by_code(room.room_id, code)), None)
-            if newest is not None and newest.closing is not None and newest.closing.at_ms >= since_ms:
-                found[code] = newest
-    return found

@@ -200,10 +200,16 @@ class Outbox:
         ready = self.begin(tx, room_id)
         return Turn(ready, tx.rooms_due() if ready is None else None)
 
-    def begin(self, tx: Tx, room_id: RoomId) -> Ready | None:
-        """Take the next effect that is still wanted; those that no longer are go out of the queue."""
+    def begin(self, tx: Tx, room_id: RoomId, known: Question | None = None) -> Ready | None:
+        """Take the next effect that is still wanted; those that no longer are go out of the queue.
+
+        `known` is a question that this transaction has just written, which need not be read.
+        """
         while (effect := tx.begin(room_id, self._means.clock.now_ms())) is not None:
-            question = None if effect.row is None else tx.question(effect.row)
+            if known is not None and known.row == effect.row:
+                question: Question | None = known
+            else:
+                question = None if effect.row is None else tx.question(effect.row)
             ready = self._wanted(tx, effect, question)
             if ready is not None:
                 return ready

@@ -14,7 +14,7 @@ from agentpod_bot.store.tables import EffectState, is_unsent, outbox, questions
 from agentpod_bot.store.transaction import Transaction
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from agentpod_bot.core.ids import EventId, RoomId, TxnId
     from agentpod_bot.ports import Effect, NewEffect
@@ -37,6 +37,16 @@ _ENQUEUE_IN_ROOM = insert(outbox).on_conflict_do_nothing(
 )
 _DROP = delete(outbox).where(
     _o.question_row == bindparam("row"), _o.effect == bindparam("name"), is_unsent, _o.attempts == 0
+)
+_DROP_ALL = (
+    delete(outbox)
+    .where(
+        _o.question_row == bindparam("row"),
+        _o.effect.in_(bindparam("names", expanding=True)),
+        is_unsent,
+        _o.attempts == 0,
+    )
+    .returning(_o.effect)
 )
 
 _UNSENT = select(*EFFECT_COLUMNS).where(_o.question_row == bindparam("row"), _o.effect == bindparam("name"), is_unsent)
@@ -131,6 +141,10 @@ class Outbox(Transaction):
         """What an effect of a question said or is to say."""
         content: Mapping[str, Any] | None = self._value(_CONTENT, {"row": row, "name": effect})
         return content
+
+    def drop_all_unsent(self, row: Row, effects: Sequence[str]) -> frozenset[str]:
+        """Drop those of these effects that no try was made for; returns their names."""
+        return frozenset(name for (name,) in self._rows(_DROP_ALL, {"row": row, "names": list(effects)}))
 
     def begin(self, room_id: RoomId, now_ms: int) -> Effect | None:
         """The room's next effect to try; its attempts are counted up, this one included."""

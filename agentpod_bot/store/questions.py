@@ -137,10 +137,13 @@ _ATTACH = (
 _ATTACH_AND_OFFER = _ATTACH.values(offered=bindparam("to_offered"))
 _GIVE_UP = update(questions).where(_THIS).values(gave_up=True)
 _PROGRESS = update(questions).where(_THIS, _q.status == Status.DECIDED.value).values(progress=bindparam("latest"))
-_COUNT_OPEN: Mapping[tuple[str, ...], Executable] = {
-    names: select(func.count()).where(_STILL_OPEN, *(_q[name] == bindparam(name) for name in names))
-    for names in (("client",), ("client", "session_id"), ("route",))
-}
+_OF_CLIENT = _q.client == bindparam("client")
+_OF_ROUTE = _q.route == bindparam("route")
+_OPEN_COUNTS = select(
+    func.count().filter(_OF_CLIENT, _q.session_id == bindparam("session_id")),
+    func.count().filter(_OF_CLIENT),
+    func.count().filter(_OF_ROUTE),
+).where(_STILL_OPEN, or_(_OF_CLIENT, _OF_ROUTE))
 _DUE = _READ.where(_STILL_OPEN, _q.expires_at_ms <= bindparam("now_ms")).order_by(_q.expires_at_ms, _q.row)
 _NEXT_DEADLINE = select(func.min(_q.expires_at_ms)).where(_STILL_OPEN)
 
@@ -178,17 +181,11 @@ class Questions(Transaction):
         given = _given(client=client, session_id=session_id, route=route, room_id=room_id)
         return self._questions(_OPEN_QUESTIONS[tuple(given)], given)
 
-    def count_open(
-        self,
-        *,
-        client: ClientName | None = None,
-        session_id: SessionId | None = None,
-        route: RouteName | None = None,
-    ) -> int:
-        """How many queued or pending questions a client, a session of it, or a route has."""
-        given = _given(client=client, session_id=session_id, route=route)
-        count: int = self._value(_COUNT_OPEN[tuple(given)], given)
-        return count
+    def open_counts(self, *, client: ClientName, session_id: SessionId, route: RouteName) -> tuple[int, int, int]:
+        """How many queued or pending questions the client's session, the client, and the route have."""
+        values = {"client": client, "session_id": session_id, "route": route}
+        [(of_session, of_client, of_route)] = self._rows(_OPEN_COUNTS, values)
+        return of_session, of_client, of_route
 
     def closed_questions(self, room_id: RoomId, *, since_ms: int) -> tuple[Question, ...]:
         """Those that closed since then or whose end the room does not show yet, in the order they were asked."""

@@ -386,12 +386,12 @@ def test_where_the_file_of_a_question_is_is_kept_and_what_it_offers_because_of_t
     assert read(tx, stored).asked.offered == stored.asked.offered[:1]
 
 
-def test_open_questions_are_counted_by_what_they_are_selected_by(tx: Tx) -> None:
+def test_open_questions_of_a_session_a_client_and_a_route_are_counted_at_once(tx: Tx) -> None:
     insert_pending(tx, 1)
     insert_pending(tx, 2, session_id=SessionId("another"))
     insert_pending(tx, 3, client=ClientName("ci"))
     insert_closed(tx, 4)
-    assert tx.count_open(client=LAPTOP) == 2
-    assert tx.count_open(client=LAPTOP, session_id=SESSION) == 1
-    assert tx.count_open(client=ClientName("nobody")) == 0
-    assert tx.count_open(route=RouteName("nowhere")) == 0
+    route = question().route
+    assert tx.open_counts(client=LAPTOP, session_id=SESSION, route=route) == (1, 2, 3)
+    assert tx.open_counts(client=LAPTOP, session_id=SESSION, route=RouteName("nowhere")) == (1, 2, 0)
+    assert tx.open_counts(client=ClientName("nobody"), session_id=SESSION, route=RouteName("nowhere")) == (0, 0, 0)

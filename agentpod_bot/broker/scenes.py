@@ -1,0 +1,104 @@
+"""What the store knows of a room at the moment in which an event of it is judged."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from agentpod_bot.core.answer import LONGEST_HEAD, LONGEST_TOKEN
+from agentpod_bot.core.ids import Code
+from agentpod_bot.core.judge import LATE_MS, QUIET_MS
+from agentpod_bot.core.scene import Named, NamesNothing, NamesOther, NamesQuestion, Scene
+from agentpod_bot.core.text import folded
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from agentpod_bot.broker.change import Means
+    from agentpod_bot.core.ids import EventId
+    from agentpod_bot.core.model import Question
+    from agentpod_bot.core.room import Reacted, RoomState, Said, Structured, Undecryptable
+    from agentpod_bot.ports import Tx
+
+DAY_MS = 86_400_000
+CODE_WORDS = 12
+"""So many words at the end of a message are looked at as codes."""
+_CODE = re.compile(r"(?=.*[0-9])(?=.*[a-z])[0-9a-z]{2,4}", re.ASCII | re.IGNORECASE)
+
+
+def scene_of(
+    tx: Tx,
+    event: Said | Structured | Reacted | Undecryptable,
+    room: RoomState,
+    means: Means,
+    *,
+    names: EventId | None,
+    codes_of: str = "",
+    back_ms: int | None = None,
+) -> Scene:
+    """Put together what judging an event needs: `names` is the event that it names, `codes_of` its text.
+
+    `back_ms` is how long before the event closed questions still matter, where that is not as usual.
+    """
+    now_ms = means.clock.now_ms()
+    open_now = tx.open_questions(room_id=room.room_id)
+    if back_ms is None:  # with nothing open, an answer may be late for what closed some minutes ago
+        back_ms = LATE_MS if all(question.shown_ts is None for question in open_now) else QUIET_MS
+    since_ms = min(now_ms, event.ts) - back_ms
+    named = _named(tx, names, room, open_now)
+    # What was closed lately, and what others ask, matters where the question is not named, or a code may be.
+    is_named = isinstance(named, NamesQuestion)
+    codes = _like_codes(codes_of)
+    foreign = () if is_named and not codes else tx.foreign(room.room_id, since_ms=since_ms)
+    return Scene(
+        policy=means.world.policy,
+        now_ms=now_ms,
+        room=room,
+        open=open_now,
+        recent=() if is_named else tx.closed_questions(room.room_id, since_ms=since_ms),
+        foreign=tuple(each for each in foreign if each.expires_at_ms >= since_ms),
+        named=named,
+        spent=_spent(tx, room, codes, now_ms - DAY_MS),
+    )
+
+
+def in_room(tx: Tx, event_id: EventId, room: RoomState) -> Question | None:
+    """The question that an event is; one of another room is none here, whoever names it."""
+    question = tx.by_event(event_id)
+    return question if question is not None and question.asked.room_id == room.room_id else None
+
+
+def _named(tx: Tx, event_id: EventId | None, room: RoomState, open_now: tuple[Question, ...]) -> Named:
+    """What a message names: a question, something of ours about exactly one, or something else."""
+    if event_id is None:
+        return NamesNothing()
+    question = next((question for question in open_now if question.event_id == event_id), None)
+    question = question or in_room(tx, event_id, room)
+    if question is not None:
+        return NamesQuestion(question)
+    about = tx.about(event_id)
+    if about is None:
+        return NamesOther(ours=False)
+    if len(about) != 1:
+        return NamesOther(ours=True)
+    question = tx.question(about[0])
+    if question is None or question.asked.room_id != room.room_id:
+        return NamesOther(ours=False)
+    return NamesQuestion(question)
+
+
+def _like_codes(body: str) -> frozenset[Code]:
+    """What may be a code in a text: words of its beginning, where an answer stands, and its last ones."""
+    words = (*body[:LONGEST_HEAD].split(), *body[-LONGEST_HEAD:].split()[-CODE_WORDS:])
+    bare = (folded(word.strip(".,:;()")) for word in words if len(word) <= LONGEST_TOKEN)
+    return frozenset(Code(word.upper()) for word in bare if _CODE.fullmatch(word))
+
+
+def _spent(tx: Tx, room: RoomState, codes: frozenset[Code], since_ms: int) -> Mapping[Code, Question]:
+    """Of these codes, those of questions that closed within the last day."""
+    found: dict[Code, Question] = {}
+    for code in codes:
+        newest = next(iter(tx.by_code(room.room_id, code)), None)
+        if newest is not None and newest.closing is not None and newest.closing.at_ms >= since_ms:
+            found[code] = newest
+    return found
