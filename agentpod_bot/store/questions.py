@@ -137,13 +137,14 @@ _ATTACH = (
 _ATTACH_AND_OFFER = _ATTACH.values(offered=bindparam("to_offered"))
 _GIVE_UP = update(questions).where(_THIS).values(gave_up=True)
 _PROGRESS = update(questions).where(_THIS, _q.status == Status.DECIDED.value).values(progress=bindparam("latest"))
-_OF_CLIENT = _q.client == bindparam("client")
-_OF_ROUTE = _q.route == bindparam("route")
+_of_route = questions.alias("of_route").c
 _OPEN_COUNTS = select(
-    func.count().filter(_OF_CLIENT, _q.session_id == bindparam("session_id")),
-    func.count().filter(_OF_CLIENT),
-    func.count().filter(_OF_ROUTE),
-).where(_STILL_OPEN, or_(_OF_CLIENT, _OF_ROUTE))
+    func.count().filter(_q.session_id == bindparam("session_id")),
+    func.count(),
+    select(func.count())
+    .where(_of_route.closed_at_ms.is_(None), _of_route.route == bindparam("route"))
+    .scalar_subquery(),
+).where(_STILL_OPEN, _q.client == bindparam("client"))
 _DUE = _READ.where(_STILL_OPEN, _q.expires_at_ms <= bindparam("now_ms")).order_by(_q.expires_at_ms, _q.row)
 _NEXT_DEADLINE = select(func.min(_q.expires_at_ms)).where(_STILL_OPEN)
 
