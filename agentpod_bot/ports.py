@@ -6,11 +6,9 @@ transaction that the store opens and commits; it must not be kept after the work
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from enum import IntEnum
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from agentpod_bot.core.room import Foreign as Foreign  # noqa: PLC0414, TC001 - part of what a store gives back
+from agentpod_bot.core.kept import Priority
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -27,10 +25,10 @@ if TYPE_CHECKING:
         TxnId,
         UserId,
     )
+    from agentpod_bot.core.kept import AuditRow, Effect, NewEffect, Page
     from agentpod_bot.core.model import (
         Attachment,
         Closing,
-        Listed,
         NewQuestion,
         Offered,
         Progress,
@@ -38,7 +36,7 @@ if TYPE_CHECKING:
         Status,
         Vote,
     )
-    from agentpod_bot.core.room import RoomState
+    from agentpod_bot.core.room import Foreign, RoomState
 
 T = TypeVar("T")
 
@@ -69,79 +67,6 @@ class Chance(Protocol):
     def choose(self, candidates: str) -> str:
         """One character of `candidates`."""
         ...
-
-
-class Priority(IntEnum):
-    """Order inside a room's outbox: questions and files, edits that show an end, other edits, hints, seeded keycaps."""
-
-    UPLOAD = 0
-    QUESTION = 1
-    FILE = 2
-    EDIT = 3
-    PROGRESS = 4
-    HINT = 5
-    SEED = 6
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NewEffect:
-    """One thing that the bot is to say, written in the transaction that decided it.
-
-    `effect` is unique for its question (`question`, `outcome`, `hint:@u:late` …), or in
-    the room where `row` is None. `content` None: rendered when its turn comes.
-    """
-
-    row: Row | None
-    room_id: RoomId
-    effect: str
-    priority: Priority
-    event_type: str
-    content: Mapping[str, Any] | None
-    txn_id: TxnId
-    not_before_ms: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Effect:
-    """A stored effect that was not sent yet. `attempts` counts the tries so far."""
-
-    effect_id: int
-    row: Row | None
-    room_id: RoomId
-    effect: str
-    priority: Priority
-    event_type: str
-    content: Mapping[str, Any] | None
-    txn_id: TxnId
-    not_before_ms: int
-    attempts: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AuditRow:
-    """One line of the audit: what happened, to which question, by whom. Never bodies."""
-
-    what: str
-    at_ms: int
-    row: Row | None = None
-    client: ClientName | None = None
-    request_id: RequestId | None = None
-    revision: int | None = None
-    room_id: RoomId | None = None
-    sender: UserId | None = None
-    event_id: EventId | None = None
-    detail: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Page:
-    """Questions newest first, and the cursor of the next page (None at the end).
-
-    A hundred questions may have asked for 100 MiB, so a page holds nothing of what they asked.
-    """
-
-    questions: tuple[Listed, ...]
-    cursor: int | None
 
 
 class Tx(Protocol):

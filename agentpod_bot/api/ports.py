@@ -9,8 +9,8 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
     from agentpod_bot.core.ids import RequestId, Row, SessionId
+    from agentpod_bot.core.kept import Page
     from agentpod_bot.core.model import Caller, Claim, PermissionRequest, Progress, Question, Status, Submitted
-    from agentpod_bot.ports import Page
 
 Readiness = Callable[[], Awaitable[tuple[str, ...]]]
 """Codes of what keeps the daemon from being ready; empty where nothing does."""

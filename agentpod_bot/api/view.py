@@ -10,8 +10,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from agentpod_bot.core.model import Claim, Listed, Meaning, Outcome, Scope, Status, Via
 
 if TYPE_CHECKING:
+    from agentpod_bot.core.kept import Page
     from agentpod_bot.core.model import Closing, Question
-    from agentpod_bot.ports import Page
 
 NO_ANSWER = "nobody answered before the deadline; nobody refused, and nothing was allowed"
 """The reason of an expiry that has no other."""

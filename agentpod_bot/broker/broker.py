@@ -24,10 +24,11 @@ if TYPE_CHECKING:
     from agentpod_bot.broker.outbox import Outbox, Ready
     from agentpod_bot.broker.waiters import Waiters
     from agentpod_bot.core.ids import ClientName, RequestId, Row, SessionId
+    from agentpod_bot.core.kept import Page
     from agentpod_bot.core.lifecycle import Event
     from agentpod_bot.core.model import Caller, Claim, PermissionRequest, Progress, Question, Submitted
     from agentpod_bot.core.policy import Route
-    from agentpod_bot.ports import Meter, Page, Store, Tx
+    from agentpod_bot.ports import Meter, Store, Tx
 
 log = structlog.get_logger(__name__)
 

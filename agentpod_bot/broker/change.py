@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, assert_never
 
 from agentpod_bot.core.ids import TxnId
+from agentpod_bot.core.kept import AuditRow, NewEffect, Priority
 from agentpod_bot.core.lifecycle import Effect, Posted, step
 from agentpod_bot.core.model import OPEN
-from agentpod_bot.ports import AuditRow, NewEffect, Priority
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -27,10 +27,10 @@ from agentpod_bot.broker.change import (
 )
 from agentpod_bot.broker.uploads import MOST_TRIES, Uploads
 from agentpod_bot.broker.votes import standing
+from agentpod_bot.core.kept import Effect, Priority
 from agentpod_bot.core.lifecycle import Posted, Undelivered
 from agentpod_bot.core.model import Attachment, Status
 from agentpod_bot.errors import HomeserverUnavailable, RateLimited, Refused, StoreUnavailable, TokenRefused
-from agentpod_bot.ports import Effect, Priority
 from agentpod_bot.render.attachment import file_message
 from agentpod_bot.render.notices import keycaps
 from agentpod_bot.render.outcome import closed_message, outcome

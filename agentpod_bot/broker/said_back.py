@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from agentpod_bot.broker.change import audit
+from agentpod_bot.core.kept import AuditRow, Priority
 from agentpod_bot.core.model import WHOLE_TEXT_SHOWN
 from agentpod_bot.core.room import Said, Structured, Undecryptable
-from agentpod_bot.ports import AuditRow, Priority
 from agentpod_bot.render import notices
 
 if TYPE_CHECKING:

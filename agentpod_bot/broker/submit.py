@@ -8,6 +8,7 @@ from agentpod_bot.broker.change import QUESTION, UPLOAD, After, Means, audit, ch
 from agentpod_bot.core.codes import fresh_code
 from agentpod_bot.core.digest import content_key, digest
 from agentpod_bot.core.ids import RequestId
+from agentpod_bot.core.kept import Priority
 from agentpod_bot.core.labels import check
 from agentpod_bot.core.lifecycle import Superseded
 from agentpod_bot.core.model import Attachment, Key, NewQuestion, Submitted
@@ -15,7 +16,6 @@ from agentpod_bot.core.policy import check_caps, check_reachable
 from agentpod_bot.core.text import folded
 from agentpod_bot.core.votes import check_decidable
 from agentpod_bot.errors import Invalid, RequestClosed, RequestIdReused, Unavailable
-from agentpod_bot.ports import Priority
 from agentpod_bot.render.question import compose
 
 if TYPE_CHECKING:

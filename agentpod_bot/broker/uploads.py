@@ -8,18 +8,19 @@ from typing import TYPE_CHECKING
 import structlog
 
 from agentpod_bot.broker.change import FILE, MESSAGE, QUESTION, After, Means, change
+from agentpod_bot.core.kept import Priority
 from agentpod_bot.core.lifecycle import Undelivered
 from agentpod_bot.core.model import Attachment
 from agentpod_bot.errors import Invalid, Refused, TooLarge
-from agentpod_bot.ports import Priority
 from agentpod_bot.render.attachment import CONTENT_TYPE, filename, full_text
 from agentpod_bot.render.question import compose
 
 if TYPE_CHECKING:
     from agentpod_bot.broker.commit import Commit
+    from agentpod_bot.core.kept import Effect
     from agentpod_bot.core.model import Question
     from agentpod_bot.errors import MatrixError
-    from agentpod_bot.ports import Effect, Homeserver, Tx
+    from agentpod_bot.ports import Homeserver, Tx
 
 log = structlog.get_logger(__name__)
 

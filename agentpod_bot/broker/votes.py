@@ -9,10 +9,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from agentpod_bot.broker.change import VOTES, After, Means, audit, change
+from agentpod_bot.core.kept import Priority
 from agentpod_bot.core.lifecycle import Answered, can_be_answered
 from agentpod_bot.core.model import Vote
 from agentpod_bot.core.votes import tallies, voters_for, votes_needed
-from agentpod_bot.ports import Priority
 
 if TYPE_CHECKING:
     from agentpod_bot.core.ids import EventId

@@ -8,7 +8,7 @@ from sqlalchemy import bindparam, case, delete, exists, func, or_, select, updat
 from sqlalchemy.dialects.sqlite import insert
 
 from agentpod_bot.core.ids import Row
-from agentpod_bot.ports import Priority
+from agentpod_bot.core.kept import Priority
 from agentpod_bot.store.records import EFFECT_COLUMNS, effect_of
 from agentpod_bot.store.tables import EffectState, is_unsent, outbox, questions
 from agentpod_bot.store.transaction import Transaction
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from agentpod_bot.core.ids import EventId, RoomId, TxnId
-    from agentpod_bot.ports import Effect, NewEffect
+    from agentpod_bot.core.kept import Effect, NewEffect
 
 QUESTION_EFFECT = "question"
 """Name of the effect that posts a question: nothing else of that question goes before it but its upload."""

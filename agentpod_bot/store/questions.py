@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import BindParameter, and_, bindparam, exists, func, insert, or_, select, update
 
 from agentpod_bot.core.ids import Row
+from agentpod_bot.core.kept import Page
 from agentpod_bot.core.model import OPEN, Outcome, Question, Status
-from agentpod_bot.ports import Page
 from agentpod_bot.store.listing import LISTED_COLUMNS, listed_of
 from agentpod_bot.store.records import (
     QUESTION_COLUMNS,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Text, cast
 
+from agentpod_bot.core.kept import AuditRow, Effect, Priority
 from agentpod_bot.core.model import (
     Attachment,
     Claim,
@@ -28,7 +29,7 @@ from agentpod_bot.core.model import (
     TextPreview,
     Via,
 )
-from agentpod_bot.ports import AuditRow, Effect, Foreign, Priority
+from agentpod_bot.core.room import Foreign
 from agentpod_bot.store.tables import audit, decisions, foreign_questions, outbox, questions
 
 if TYPE_CHECKING:

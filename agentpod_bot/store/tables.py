@@ -29,8 +29,8 @@ from sqlalchemy import (
     text,
 )
 
+from agentpod_bot.core.kept import Priority
 from agentpod_bot.core.model import Attachment, Outcome, Status, Via
-from agentpod_bot.ports import Priority
 
 metadata = MetaData(
     naming_convention={

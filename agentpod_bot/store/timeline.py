@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from agentpod_bot.core.ids import EventId, RoomId, Row, UserId
-    from agentpod_bot.ports import AuditRow, Foreign
+    from agentpod_bot.core.kept import AuditRow
+    from agentpod_bot.core.room import Foreign
 
 _f = foreign_questions.c
 _p = processed_events.c

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
 from agentpod_bot.core.ids import EventId, RoomId, Row
+from agentpod_bot.core.kept import Priority
 from agentpod_bot.core.model import OPEN, Closing, Outcome, Status
-from agentpod_bot.ports import Priority
 from tests.unit.store.examples import (
     OTHER_ROOM,
     ROOM,

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from agentpod_bot.core.ids import EventId, RoomId, Row, TxnId
-from agentpod_bot.ports import Effect, Priority
+from agentpod_bot.core.kept import Effect, Priority
 from tests.unit.store.examples import (
     OTHER_ROOM,
     ROOM,

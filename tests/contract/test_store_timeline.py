@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from agentpod_bot.core.ids import EventId, Row
+from agentpod_bot.core.kept import AuditRow
 from agentpod_bot.core.model import OPEN
-from agentpod_bot.ports import AuditRow
 from tests.unit.store.examples import (
     BOT,
     LAPTOP,

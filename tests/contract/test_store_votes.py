@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from agentpod_bot.core.ids import EventId, OptionId, Row, UserId
+from agentpod_bot.core.kept import Priority
 from agentpod_bot.core.model import OPEN, Vote
-from agentpod_bot.ports import Priority
 from tests.unit.store.examples import (
     BOT,
     MINUTE,

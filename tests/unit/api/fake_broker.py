@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from agentpod_bot.core.ids import Code, EventId, RequestId, RoomId, RouteName, Row, SessionId, UserId
+from agentpod_bot.core.kept import Page
 from agentpod_bot.core.model import (
     Caller,
     Claim,
@@ -26,7 +27,6 @@ from agentpod_bot.core.model import (
     Via,
 )
 from agentpod_bot.errors import Conflict, NotFound, RequestClosed, RequestIdReused, ShuttingDown, TooManyWaits
-from agentpod_bot.ports import Page
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -18,6 +18,7 @@ from agentpod_bot.core.ids import (
     TxnId,
     UserId,
 )
+from agentpod_bot.core.kept import AuditRow, NewEffect, Priority
 from agentpod_bot.core.model import (
     OPEN,
     Closing,
@@ -35,7 +36,7 @@ from agentpod_bot.core.model import (
     TextPreview,
     Via,
 )
-from agentpod_bot.ports import AuditRow, Foreign, NewEffect, Priority
+from agentpod_bot.core.room import Foreign
 from agentpod_bot.store.engine import sqlite_engine
 from agentpod_bot.store.schema import migrate
 from agentpod_bot.store.writer import SqlTx
