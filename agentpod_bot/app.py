@@ -156,7 +156,10 @@ class Daemon:
             tasks.create_task(self._rooms.run(), name="rooms")
             tasks.create_task(self._sync.run(), name="sync")
             await self._sync.first_sync_done.wait()
-            log.info("ready", rooms=len(self._world.policy.rooms()))
+            for name, route in self._world.policy.routes.items():
+                if (room := self._world.room(route.room_id)) is None or not room.bot_joined:
+                    log.warning("not_in_room", route=name, room_id=route.room_id, invite=self._world.own)
+            log.info("ready", routes=len(self._world.policy.routes))
             tasks.create_task(self._parts.outbox.run(), name="outbox")
 
     async def _reach(self) -> None:

@@ -159,7 +159,7 @@ class Broker:
 
     async def cancel_all(self, caller: Caller) -> tuple[RequestId, ...]:
         """Cancel every open request of the client; returns their ids."""
-        return await self._cancel_all(caller, None, Cancelled("the client is shutting down"))
+        return await self._cancel_all(caller, None, Cancelled("the client cancelled all its requests"))
 
     def _route(self, asked: PermissionRequest, caller: Caller, harness: str) -> Route:
         name = asked.route

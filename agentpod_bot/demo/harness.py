@@ -49,15 +49,16 @@ def _options(*kinds: str) -> list[dict[str, str]]:
 
 QUESTIONS = (
     Asked(
-        "A plain request: the agent does not say what it will do.",
+        "A plain request: one command, and four ways to answer.",
         {
             "title": "Run the test suite",
             "tool_kind": "execute",
             "options": _options("allow_once", "allow_always", "reject_once", "reject_always"),
+            "preview": [{"type": "text", "label": "Command", "text": "bun test"}],
         },
     ),
     Asked(
-        "A request with a preview: a command and two fields.",
+        "A request with more to see: a command of two lines, and two fields.",
         {
             "title": "Deploy the hub to staging",
             "tool_kind": "execute",

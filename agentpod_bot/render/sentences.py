@@ -294,7 +294,7 @@ def which_one() -> str:
 
 def how_with_code(code: Code) -> str:
     """Show how an answer with a code is written."""
-    return f"For example: 1 {code}"
+    return f"That is: the number of your answer, and the code: <number> {code}"
 
 
 def not_an_approver(asked: NewQuestion) -> str:
