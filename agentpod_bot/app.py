@@ -219,7 +219,7 @@ class Daemon:
             except ConfigurationError as error:
                 log.error("configuration_refused", problems=error.problems)  # noqa: TRY400 - says all there is
             except MatrixError as error:
-                log.error("configuration_refused", problems=[f"an alias could not be resolved: {error}"])  # noqa: TRY400
+                log.error("configuration_refused", problems=[f"an alias could not be resolved: {error}"])  # noqa: TRY400 - as above
 
     async def _reload(self) -> None:
         """Take over routes, approvers, tokens and limits of the file as it is now, all of them or none."""
