@@ -129,6 +129,10 @@ class Inbox:
         self._breaks.clear()
         for room_id in entered:
             world.forget(room_id)  # who else is there was not in this response
+            try:
+                await world.refresh(room_id)
+            except MatrixError as error:  # read again soon, by whoever keeps rooms known
+                log.warning("room_state_unknown", room_id=room_id, error=error.code)
         self._joining.follow(i for i in batch.invites if world.policy.may_invite(i.sender, i.room_id))
 
     def _process_part(self, tx: Tx, part: RoomBatch, after: After) -> RoomState:

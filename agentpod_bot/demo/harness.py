@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 WAIT_S = 60
 """How long one HTTP call waits for an answer before it asks again; the endpoint allows 600."""
 OPEN = frozenset({"queued", "pending"})
+AGAIN_S = 0.2
+"""Pause before a call that was answered 503 is made again."""
 GONE_S = 20.0
 """How long the daemon may be unreachable before the harness gives up."""
 
@@ -86,6 +88,10 @@ QUESTIONS = (
 )
 
 
+class NotNow(Exception):
+    """The daemon cannot ask at this moment (503)."""
+
+
 class Harness:
     """A client of the endpoint; use it with `async with`."""
 
@@ -114,7 +120,8 @@ class Harness:
         """Ask, and wait until the question is closed; return the view of its end.
 
         A call that is cut is simply made again: a repeat of the same request joins the
-        first. Raises `CannotStart` where the endpoint refuses, or stays away.
+        first. So is one that the daemon cannot take just now (503), as while it comes into
+        the room. Raises `CannotStart` where the endpoint refuses, or stays away.
         """
         body = question.body | {
             "session_id": session_id,
@@ -132,6 +139,11 @@ class Harness:
                     raise CannotStart(f"the daemon's endpoint cannot be reached: {error!r}") from error
                 await asyncio.sleep(0.5)
                 continue
+            except NotNow as error:
+                if time.monotonic() > patience:
+                    raise CannotStart(str(error)) from error
+                await asyncio.sleep(AGAIN_S)
+                continue
             if view["status"] not in OPEN:
                 return view
             patience = time.monotonic() + GONE_S
@@ -143,4 +155,5 @@ class Harness:
             told: View = json.loads(await response.read())
             if response.status in {HTTPStatus.OK, HTTPStatus.CREATED}:
                 return told
-            raise CannotStart(f"the daemon refuses the question ({response.status}): {json.dumps(told)}")
+            refusal = f"the daemon refuses the question ({response.status}): {json.dumps(told)}"
+            raise NotNow(refusal) if response.status == HTTPStatus.SERVICE_UNAVAILABLE else CannotStart(refusal)
