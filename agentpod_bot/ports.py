@@ -105,7 +105,7 @@ class Tx(Protocol):
         ...
 
     def closed_questions(self, room_id: RoomId, *, since_ms: int) -> tuple[Question, ...]:
-        """Questions of a room that closed at or after `since_ms`, or whose end it does not show yet.
+        """Questions of a room that closed, or were shown as closed, since `since_ms`, or are not shown so yet.
 
         Oldest first. "Does not show yet": posted, closed, `shown_closed_ts` None and
         `expires_at_ms` not before `since_ms`.

@@ -60,6 +60,7 @@ _CLOSED_QUESTIONS = _OLDEST_FIRST.where(
     _IN_ROOM,
     or_(
         _q.closed_at_ms >= _SINCE,
+        _q.shown_closed_ts >= _SINCE,
         and_(_CLOSED, _q.event_id.is_not(None), _q.shown_closed_ts.is_(None), _q.expires_at_ms >= _SINCE),
     ),
 )

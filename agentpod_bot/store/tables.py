@@ -117,6 +117,7 @@ questions = Table(
     partial_index("ix_questions_open_client", "client", "row", where="closed_at_ms IS NULL"),
     partial_index("ix_questions_open_route", "route", "row", where="closed_at_ms IS NULL"),
     partial_index("ix_questions_closed", "closed_at_ms", where="closed_at_ms IS NOT NULL"),
+    partial_index("ix_questions_end_shown", "room_id", "shown_closed_ts", where="shown_closed_ts IS NOT NULL"),
     partial_index(
         "ix_questions_end_not_shown",
         "room_id",

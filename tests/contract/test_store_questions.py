@@ -108,22 +108,24 @@ def test_open_questions_are_those_that_fit_all_that_is_given_in_the_order_they_w
     assert tx.open_questions(client=LAPTOP, session_id=SESSION, route=RouteName("dev"), room_id=ROOM) == ()
 
 
-def test_closed_questions_are_recent_ones_and_those_whose_end_the_room_does_not_show_yet(tx: Tx) -> None:
+def test_closed_questions_are_recent_ones_and_those_whose_end_the_room_showed_late_or_not_yet(tx: Tx) -> None:
     since = T0 + 60 * MINUTE
     before, after = ended(at_ms=since - 1), ended(at_ms=since)
     late = {"expires_at_ms": since}
     recent = insert_closed(tx, 1, after)
     hidden = insert_closed(tx, 2, before, **late)
     shown = insert_closed(tx, 3, before, **late)
-    tx.show_closed(shown.row, since + 1)
+    tx.show_closed(shown.row, since - 1)
+    shown_late = insert_closed(tx, 8, before, **late)
+    tx.show_closed(shown_late.row, since)
     ran_out = insert_closed(tx, 4, before, expires_at_ms=since - 1)
     never_posted = tx.insert(question(5, **late))
     assert tx.close(never_posted.row, before, from_status=OPEN, revision=1, now_ms=NOW)
     still_open = insert_pending(tx, 6, **late)
     elsewhere = insert_closed(tx, 7, after, room_id=OTHER_ROOM)
     found = rows(tx.closed_questions(ROOM, since_ms=since))
-    assert found == [recent.row, hidden.row]
-    assert not set(found) & {ran_out.row, still_open.row, elsewhere.row}
+    assert found == [recent.row, hidden.row, shown_late.row]
+    assert not set(found) & {shown.row, ran_out.row, still_open.row, elsewhere.row}
 
 
 def test_codes_are_those_of_open_and_recent_questions_also_of_other_accounts(tx: Tx) -> None:

@@ -141,11 +141,34 @@ async def test_another_accounts_question_makes_bare_answers_unclear_for_a_day_at
         content["subject"]["expires_at"] = "9999-01-01T00:00:00Z"
         await pod.handled(rig.hs.post(rig.room, rig.mallory, content))
         await pod.parts.broker.cancel(CALLER, first.key.request_id)
+        await rig.hs.until(lambda: rig.outcomes(first))
         clock.advance(DAY + 60_000)
         question = await pod.pending()
         clock.advance(1_000)
         rig.say("1")
         await pod.when(question, lambda now: now.status is Status.DECIDED)
+
+
+async def test_the_quiet_time_runs_from_when_the_room_shows_the_end_however_late_that_is(
+    rig: Rig, clock: FakeClock
+) -> None:
+    async with rig.run() as pod:
+        first = await pod.pending(ttl_ms=MINUTE)
+        gate = asyncio.Event()
+        rig.hs.hold("PUT", SEND, gate)
+        clock.advance(MINUTE)
+        await pod.parts.deadlines.expire()
+        await rig.hs.until(lambda: rig.hs.count("PUT", SEND) == 2)
+        clock.advance(25_000)
+        gate.set()
+        await rig.hs.until(lambda: rig.outcomes(first))
+        second = await pod.pending()
+        clock.advance(10_000)  # 35 s after the end, 10 s after the room showed it
+        await pod.handled(rig.say("1"))
+        assert (await pod.now(second)).is_open
+        clock.advance(21_000)
+        rig.say("1")
+        await pod.when(second, lambda now: now.status is Status.DECIDED)
 
 
 # Losing an answer

@@ -109,6 +109,12 @@ def upgrade() -> None:
         ["room_id", "expires_at_ms"],
         **only_where("closed_at_ms IS NOT NULL AND event_id IS NOT NULL AND shown_closed_ts IS NULL"),
     )
+    op.create_index(
+        "ix_questions_end_shown",
+        "questions",
+        ["room_id", "shown_closed_ts"],
+        **only_where("shown_closed_ts IS NOT NULL"),
+    )
     op.create_index("ix_questions_event_id", "questions", ["event_id"], **only_where("event_id IS NOT NULL"))
     op.create_index("ix_questions_open_client", "questions", ["client", "row"], **only_where("closed_at_ms IS NULL"))
     op.create_index(
