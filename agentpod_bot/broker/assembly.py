@@ -9,6 +9,7 @@ from agentpod_bot.broker.broker import Broker
 from agentpod_bot.broker.change import Means
 from agentpod_bot.broker.commit import Bell, Commit
 from agentpod_bot.broker.deadlines import Deadlines
+from agentpod_bot.broker.holds import Holds
 from agentpod_bot.broker.inbox import Inbox
 from agentpod_bot.broker.outbox import Outbox
 from agentpod_bot.broker.rooms import Rooms
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """Everything between HTTP and Matrix, built once. `outbox`, `rooms` and `deadlines` have to be run."""
+    """Everything between HTTP and Matrix, built once. `outbox`, `rooms`, `deadlines` and `holds` have to be run."""
 
     world: World
     waiters: Waiters
@@ -31,6 +32,7 @@ class Parts:
     outbox: Outbox
     rooms: Rooms
     deadlines: Deadlines
+    holds: Holds
     commit: Commit
 
 
@@ -45,14 +47,25 @@ def assemble(
     commit = Commit(store, waiters, bell, meter)
     rooms = Rooms(world, homeserver)
     deadlines = Deadlines(store, means, commit)
+    holds = Holds(store, means, commit)
     outbox = Outbox(store, homeserver, means, waiters=waiters, commit=commit, bell=bell, meter=meter)
     return Parts(
         world=world,
         waiters=waiters,
-        broker=Broker(store, means, waiters=waiters, commit=commit, outbox=outbox, deadlines=deadlines, meter=meter),
+        broker=Broker(
+            store,
+            means,
+            waiters=waiters,
+            commit=commit,
+            outbox=outbox,
+            deadlines=deadlines,
+            holds=holds,
+            meter=meter,
+        ),
         inbox=Inbox(store, means, commit, rooms),
         outbox=outbox,
         rooms=rooms,
         deadlines=deadlines,
+        holds=holds,
         commit=commit,
     )

@@ -371,6 +371,8 @@ class Caller:
     harnesses: frozenset[str]
     requester: UserId | None = None
     """The person for whom this client asks."""
+    codex_version: str | None = None
+    """Version of this client's Codex, where its calls do not say it."""
 
 
 @dataclass(frozen=True, slots=True)

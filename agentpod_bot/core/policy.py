@@ -50,6 +50,8 @@ class Route:
     """How many approvers it takes to choose an option that approves with scope always."""
     not_requester: bool = False
     """Whether the person for whom a client asks may reject, but not approve."""
+    hands_back: bool = False
+    """Whether a harness's own question decides where nobody could be asked, or nobody answered."""
 
 
 @dataclass(frozen=True, slots=True)

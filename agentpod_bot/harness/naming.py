@@ -7,6 +7,7 @@ import json
 from typing import Any
 
 from agentpod_bot.core.ids import OptionId, RequestId, SessionId
+from agentpod_bot.core.text import fits
 from agentpod_bot.harness.opaque import MAX_ID, MAX_OPTION_ID, fault_of_id, is_plain
 
 HASHED = 32
@@ -15,6 +16,8 @@ NO_SESSION = SessionId("none")
 """Session of calls that name none."""
 MOST_TITLE = 200
 """Characters of a title that is made of what an agent wants to do; a longer title is a cut preview."""
+MOST_LABEL = 150
+"""Characters of a label as it is shown: with what is printed beside it, it stays within what a label may have."""
 
 
 def request_id(harness: str, *names: object) -> RequestId:
@@ -62,3 +65,16 @@ def title_of(what: str, detail: str = "") -> str:
     first = detail.strip().split("\n", 1)[0].strip()
     title = f"{what}: {first}" if first else what
     return title if len(title) <= MOST_TITLE else f"{title[: MOST_TITLE - 1]}…"
+
+
+def label_of(text: str) -> str:
+    """`text` as the label of an option; where it would be shown too long, its beginning and `…`.
+
+    What was cut has to be shown in the preview.
+    """
+    if fits(text, MOST_LABEL):
+        return text
+    length = min(len(text), MOST_LABEL - 1)
+    while not fits(text[:length], MOST_LABEL - 1):
+        length -= 1
+    return f"{text[:length]}…"

@@ -31,6 +31,11 @@ def as_text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, indent=2, ensure_ascii=False)
 
 
+def as_line(value: Any) -> str:
+    """A text as it is, anything else as JSON in one line."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
 def headline(tool_input: Any) -> str:
     """What a title says of an input: the command, path, address or query in it, or nothing."""
     if not isinstance(tool_input, dict):
