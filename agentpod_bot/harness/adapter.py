@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from agentpod_bot.core.model import Option, PermissionRequest
 
 Json = dict[str, Any]
+Answer = dict[str, Any] | list[Any]
+"""What a harness is told, as JSON; a list for the one harness that asks with a list."""
 
 
 class WhenUnanswered(StrEnum):
@@ -56,14 +58,14 @@ class Close:
     """With which the request id, or the hold's twin, of what closes begins; `("",)` fits everything."""
     every: bool
     """Whether all that fit are closed, or only the oldest of them."""
-    answer: Json
+    answer: Answer
 
 
 @dataclass(frozen=True, slots=True)
 class Settled:
     """Nothing that people could be asked. The harness has its answer at once, and it allows nothing."""
 
-    answer: Json
+    answer: Answer
     why: str
     """For the log: a few words of ours, nothing from outside."""
 
@@ -132,7 +134,7 @@ class Harness(Protocol):
         """
         ...
 
-    def answer(self, asked: bytes, call: bytes, end: End, manner: Manner) -> Json:
+    def answer(self, asked: bytes, call: bytes, end: End, manner: Manner) -> Answer:
         """What the harness is told. It allows something only where `end` is a person's decision to.
 
         `asked` is the body from which the question was made: what is echoed comes from it.
@@ -141,6 +143,6 @@ class Harness(Protocol):
         """
         ...
 
-    def refuse(self, call: bytes | None, end: End, manner: Manner) -> Json:
+    def refuse(self, call: bytes | None, end: End, manner: Manner) -> Answer:
         """The same for a call of which no question was made, or that cannot even be read (None)."""
         ...

@@ -11,7 +11,7 @@ import json
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from agentpod_bot.harness.adapter import Json
+    from agentpod_bot.harness.adapter import Answer
 
 TOLD = 0
 DENIED = 2
@@ -30,7 +30,7 @@ class Exit(NamedTuple):
     code: int
 
 
-def exit_of(name: str, answer: Json) -> Exit:
+def exit_of(name: str, answer: Answer) -> Exit:
     """How the hook's command of the harness `name` ends with `answer`, one of its adapter's.
 
     Failures are told so too: their answer is the adapter's `refuse`. Raises `ValueError` for
@@ -38,7 +38,7 @@ def exit_of(name: str, answer: Json) -> Exit:
     """
     if name not in COMMANDS:
         return Exit(b"", NO_HOOK, DENIED)
-    if name in CLOSED and answer.get("continue") is False:
+    if name in CLOSED and isinstance(answer, dict) and answer.get("continue") is False:
         return Exit(b"", f"{answer.get('stopReason') or NO_HOOK.strip()}\n", DENIED)
     # ASCII alone is the same in every encoding that a terminal or a pipe may have.
     return Exit(json.dumps(answer, allow_nan=False).encode("ascii") + b"\n", "", TOLD)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from agentpod_bot.core.model import FieldPreview, Hold, PermissionRequest, TextPreview
 from agentpod_bot.errors import Invalid, MalformedJson
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from agentpod_bot.core.model import Option, Preview
-    from agentpod_bot.harness.adapter import Call, End, Json, Manner
+    from agentpod_bot.harness.adapter import Answer, Call, End, Json, Manner
     from agentpod_bot.harness.strict_json import Loc
 
 NAME = "langchain"
@@ -97,7 +97,7 @@ def parse(body: bytes, manner: Manner) -> Call:  # noqa: ARG001 - every adapter 
     )
 
 
-def answer(asked: bytes, call: bytes, end: End, manner: Manner) -> Json:  # noqa: ARG001 - every adapter takes it
+def answer(asked: bytes, call: bytes, end: End, manner: Manner) -> Answer:  # noqa: ARG001 - every adapter takes it
     """Return what the graph is resumed with: a yes to every action where a person chose that, else a no to each."""
     interrupt = _readable(asked)
     if end.approves and interrupt.can_allow:
@@ -106,12 +106,12 @@ def answer(asked: bytes, call: bytes, end: End, manner: Manner) -> Json:  # noqa
     return _refusal(interrupt, end)
 
 
-def refuse(call: bytes | None, end: End, manner: Manner) -> Json:  # noqa: ARG001 - every adapter takes it
+def refuse(call: bytes | None, end: End, manner: Manner) -> Answer:  # noqa: ARG001 - every adapter takes it
     """Return a no to each action; to none, which every graph refuses, where the call cannot be read."""
     return _refusal(_Interrupt((), is_list=False) if call is None else _readable(call), end)
 
 
-def _refusal(interrupt: _Interrupt, end: End) -> Json:
+def _refusal(interrupt: _Interrupt, end: End) -> Answer:
     said = _ignored if interrupt.is_list else _rejected
     return _told(interrupt, [said(action, end) for action in interrupt.actions])
 
@@ -130,9 +130,8 @@ def _ignored(action: _Action, end: End) -> Json:
     return {"type": IGNORE, "args": None}
 
 
-def _told(interrupt: _Interrupt, answers: list[Json]) -> Json:
-    # The deprecated form is answered with a list, which the web layer writes like any other JSON.
-    return cast("Json", answers) if interrupt.is_list else {"decisions": answers}
+def _told(interrupt: _Interrupt, answers: list[Json]) -> Answer:
+    return answers if interrupt.is_list else {"decisions": answers}
 
 
 def _options(interrupt: _Interrupt) -> tuple[Option, ...]:
