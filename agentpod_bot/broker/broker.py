@@ -13,7 +13,7 @@ from agentpod_bot.broker.change import audit, change, edit_again
 from agentpod_bot.broker.commit import LATER_S
 from agentpod_bot.broker.submit import NATIVE, submit
 from agentpod_bot.core.lifecycle import AnsweredElsewhere, Cancelled
-from agentpod_bot.core.model import Outcome, Status
+from agentpod_bot.core.model import Meaning, Outcome, Status
 from agentpod_bot.errors import Forbidden, Invalid, NotDecided, NotFound, RequestClosed, ShuttingDown
 
 if TYPE_CHECKING:
@@ -96,6 +96,8 @@ class Broker:
             async with self.waiting(question, up_to_s=None) as ended:
                 yield ended
                 answered = True
+                if _goes_on(ended):
+                    self._holds.allowed(ended)
         finally:
             self._holds.detach(question, answered=answered)
 
@@ -243,12 +245,24 @@ class Broker:
 
         Those of the caller that were asked in that harness's shape, in that session if one
         is given, and of which the request id or the hold's twin begins with one of
-        `prefixes`: all of them, or else the oldest.
+        `prefixes`: all of them, or else the oldest, unless it was one that had been answered
+        here which ran.
         """
+
+        def fits(question: Question) -> bool:
+            return (
+                question.key.client == caller.client
+                and question.asked.harness == harness
+                and session_id in {None, question.asked.session_id}
+                and _is_called(question, prefixes)
+            )
+
+        if self._holds.use_up(fits, every=every):
+            return ()
 
         def work(tx: Tx, after: After) -> tuple[RequestId, ...]:
             for question in tx.open_questions(client=caller.client, session_id=session_id):
-                if question.asked.harness == harness and _is_called(question, prefixes):
+                if fits(question):
                     change(tx, question, event, after, self._means)
                     if not every:
                         break
@@ -299,6 +313,12 @@ class Broker:
                     edit_again(tx, question, after, self._means)
 
         await self._commit(work)
+
+
+def _goes_on(ended: Question) -> bool:
+    """Whether the harness goes on with what it asked for, after a person's answer."""
+    chosen = None if ended.closing is None else ended.closing.option
+    return chosen is not None and chosen.option.meaning is not Meaning.REJECT
 
 
 def _is_called(question: Question, prefixes: tuple[str, ...]) -> bool:

@@ -6,7 +6,7 @@ such question counts as dropped, and its time runs from when the daemon is ready
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, OrderedDict
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -19,6 +19,8 @@ from agentpod_bot.core.model import Outcome
 from agentpod_bot.errors import StoreUnavailable
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from agentpod_bot.broker.commit import Commit
     from agentpod_bot.core.ids import ClientName, Row
     from agentpod_bot.core.model import Question
@@ -30,6 +32,8 @@ GRACE_S = 10.0
 """How long a call that dropped may take to come back."""
 STOPPED_WAITING = "the agent had stopped waiting"
 RETRY_S = 1.0
+KEPT = 4_096
+"""Allowed calls remembered until they are said to have run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +57,7 @@ class Holds:
         self._calls: Counter[Row] = Counter()
         self._expected: set[Row] = set()
         self._dropped: dict[Row, Dropped] = {}
+        self._allowed: OrderedDict[Row, Question] = OrderedDict()
         self._bell = Bell()
         self._ready = False
 
@@ -75,6 +80,23 @@ class Holds:
         del self._calls[row]
         if not answered:
             self._drop(question)
+
+    def allowed(self, question: Question) -> None:
+        """The harness was told that it may go on, so that this call will run."""
+        self._allowed[question.row] = question
+        if len(self._allowed) > KEPT:
+            self._allowed.popitem(last=False)
+
+    def use_up(self, fits: Callable[[Question], bool], *, every: bool) -> bool:
+        """Whether a call that ran was one that had been allowed: then it says nothing about one that is open.
+
+        With `every`, all that fit are forgotten: their session goes on without them.
+        """
+        for row in [row for row, question in self._allowed.items() if fits(question)]:
+            del self._allowed[row]
+            if not every:
+                return True
+        return False
 
     def claim(self, client: ClientName, harness: str, twin: str) -> Dropped | None:
         """Take the oldest dropped question that asked the same; it counts as dropped no longer."""

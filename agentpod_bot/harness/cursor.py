@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from agentpod_bot.core.model import FieldPreview, Preview, TextPreview
+from agentpod_bot.core.model import FieldPreview
 from agentpod_bot.errors import AgentpodError, Invalid
 from agentpod_bot.harness import hook_call, naming, options, tool_input
 from agentpod_bot.harness.adapter import Settled
@@ -48,7 +48,6 @@ def parse(body: bytes, manner: Manner) -> Call:  # noqa: ARG001 - every adapter 
                 OPTIONS,
                 hold_twin=hook_call.twin(call, content.get("generation_id"), server),
                 kinds=_KINDS if event == SHELL else None,
-                shown=_shown(call),
                 notes=tuple(
                     FieldPreview(f"Server {name}", tool_input.as_line(value)) for name, value in server.items()
                 ),
@@ -105,11 +104,6 @@ def _call(content: Json, event: str) -> ToolCall:
 def _server(content: Json) -> dict[str, Any]:
     """Where the tool runs: the address or the command line of its server."""
     return {name: content[name] for name in ("url", "command") if name in content}
-
-
-def _shown(call: ToolCall) -> tuple[Preview, ...] | None:
-    """A tool's input that is no JSON object, as the text that was sent."""
-    return (TextPreview(tool_input.WHOLE_LABEL, call.tool_input),) if isinstance(call.tool_input, str) else None
 
 
 def _no(end: End, manner: Manner) -> Json:

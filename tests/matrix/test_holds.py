@@ -366,6 +366,39 @@ async def test_a_harness_closes_the_questions_that_it_names(
             await each.drop()
 
 
+async def test_a_call_that_ran_because_it_was_allowed_here_closes_no_other_question(rig: Rig, clock: FakeClock) -> None:
+    async with asked(rig) as (pod, first, question):
+        second = call(pod)
+        await open_questions(pod, 2)
+        clock.advance(1_000)
+        rig.say("1", reply_to=question)
+        await first.end()
+
+        async def ran() -> tuple[RequestId, ...]:
+            return await pod.parts.broker.close_held(
+                HOOKS, harness=HOOK, session_id=SessionId("acps_3f0c"), prefixes=(TWIN,), every=False, event=CLAIM
+            )
+
+        assert await ran() == ()
+        assert len(await open_questions(pod, 1)) == 1
+        assert len(await ran()) == 1
+        assert (await second.end()).status is Status.ANSWERED_ELSEWHERE
+
+
+async def test_a_call_that_was_refused_here_is_not_the_one_that_ran(rig: Rig, clock: FakeClock) -> None:
+    async with asked(rig) as (pod, first, question):
+        second = call(pod)
+        await open_questions(pod, 2)
+        clock.advance(1_000)
+        rig.say("3", reply_to=question)
+        await first.end()
+        closed = await pod.parts.broker.close_held(
+            HOOKS, harness=HOOK, session_id=SessionId("acps_3f0c"), prefixes=(TWIN,), every=False, event=CLAIM
+        )
+        assert len(closed) == 1
+        await second.end()
+
+
 @pytest.mark.parametrize(
     ("caller", "harness", "session"),
     [
