@@ -78,7 +78,7 @@ class Holds:
         if self._calls[row] > 0:
             return
         del self._calls[row]
-        if not answered:
+        if not answered and question.asked.hold is not None:
             self._drop(question)
 
     def allowed(self, question: Question) -> None:

@@ -57,8 +57,10 @@ def submit(
     dropped = None if twin is None else tx.question(twin)
     if dropped is not None and dropped.asked.content_key == key and _still_waits(dropped):
         return Submitted(dropped, created=False)
-    if earlier is not None and not (harness != NATIVE and _is_over(earlier, key)):
-        if earlier.asked.content_key == key:
+    # One harness's body says nothing to another's adapter: its echoes would be things that nobody was shown.
+    same = earlier is not None and (earlier.asked.harness, earlier.asked.content_key) == (harness, key)
+    if earlier is not None and not (harness != NATIVE and _is_over(earlier, same=same)):
+        if same:
             return Submitted(earlier, created=False)
         if not earlier.is_open:
             raise RequestClosed(earlier.row, f"the request is {earlier.status.value}, and had other content")
@@ -131,9 +133,9 @@ def submit(
     return Submitted(question, created=True)
 
 
-def _is_over(earlier: Question, key: str) -> bool:
+def _is_over(earlier: Question, *, same: bool) -> bool:
     """Whether a harness's call that has the id of an earlier one asks anew, as its next revision."""
-    return not _still_waits(earlier) or (not earlier.is_open and earlier.asked.content_key != key)
+    return not _still_waits(earlier) or not (earlier.is_open or same)
 
 
 def _still_waits(earlier: Question) -> bool:
