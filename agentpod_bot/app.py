@@ -296,6 +296,8 @@ def policy_of(settings: Settings, aliases: dict[str, RoomId]) -> Policy:
                 approver_level=None if route.approvers_from is None else route.approvers_from.least,
                 quorum=route.quorum,
                 not_requester=route.not_requester,
+                remind_before_ms=route.remind_before_ms,
+                quiet=route.quiet_hours,
             )
             for name, route in settings.routes.items()
         },

@@ -30,6 +30,8 @@ FILE = "file"
 OUTCOME = "outcome"
 AGAIN = "again"
 VOTES = "votes"
+REMINDER = "reminder"
+AFTER_QUIET = "after_quiet"
 KEYCAPS = "keycaps"
 KEYCAP = "keycap"
 SEED_AFTER_MS = 3_000
@@ -164,7 +166,7 @@ def edit_again(tx: Tx, question: Question, after: After, means: Means) -> None:
 
 
 def _show_outcome(tx: Tx, question: Question, after: After, means: Means) -> None:
-    if QUESTION in tx.drop_all_unsent(question.row, (UPLOAD, QUESTION, KEYCAPS)):
+    if QUESTION in tx.drop_all_unsent(question.row, (UPLOAD, QUESTION, REMINDER, AFTER_QUIET, KEYCAPS)):
         return  # no try was made: the room never heard of it
     room_id = question.asked.room_id
     tx.enqueue(means.effect(room_id, OUTCOME, Priority.EDIT, None, row=question.row))

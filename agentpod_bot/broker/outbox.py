@@ -19,12 +19,14 @@ from agentpod_bot.broker.change import (
     OUTCOME,
     QUESTION,
     REACTION,
+    SEED_AFTER_MS,
     UPLOAD,
     VOTES,
     After,
     Means,
     change,
 )
+from agentpod_bot.broker.reminders import REMINDERS, hushed, is_held, notified
 from agentpod_bot.broker.uploads import MOST_TRIES, Uploads
 from agentpod_bot.broker.votes import standing
 from agentpod_bot.core.kept import Effect, Priority
@@ -34,6 +36,7 @@ from agentpod_bot.errors import HomeserverUnavailable, RateLimited, Refused, Sto
 from agentpod_bot.render.attachment import file_message
 from agentpod_bot.render.notices import keycaps
 from agentpod_bot.render.outcome import closed_message, outcome
+from agentpod_bot.render.reminder import reminder
 from agentpod_bot.render.votes import votes_shown
 
 if TYPE_CHECKING:
@@ -233,6 +236,13 @@ class Outbox:
         if name == QUESTION and question.asked.expires_at_ms <= self._means.clock.now_ms():
             tx.postpone(effect.effect_id, self._means.clock.now_ms() + FIRST_RETRY_MS)
             return None  # the deadline's own loop closes it first
+        if name == QUESTION and effect.attempts == 1:
+            effect = hushed(tx, effect, question, self._means)
+        if name in REMINDERS and (not question.is_open or question.asked.expires_at_ms <= self._means.clock.now_ms()):
+            tx.abandon(effect.effect_id, "nothing is open any more")
+            return None
+        if name in REMINDERS and effect.content is None and is_held(tx, effect, question, self._means):
+            return None
         if name == UPLOAD and not question.is_open:
             tx.abandon(effect.effect_id, "closed before it was uploaded")
             return None
@@ -261,7 +271,8 @@ class Outbox:
         """Turn "keycaps, should it stay unanswered" into one reaction an option, if nothing speaks against it."""
         now_ms = self._means.clock.now_ms()
         tx.abandon(effect.effect_id, "seeded, or no longer wanted")
-        queued = effect.room_id in tx.rooms_due()
+        # What waits for a much later time, as a reminder does, keeps nothing else waiting.
+        queued = tx.rooms_due().get(effect.room_id, now_ms + SEED_AFTER_MS + 1) <= now_ms + SEED_AFTER_MS
         calm = self._last_429_ms is None or now_ms - self._last_429_ms >= CALM_MS
         if question.status is not Status.PENDING or question.event_id is None or queued or not calm:
             return
@@ -378,6 +389,8 @@ def _render(tx: Tx, effect: Effect, means: Means) -> Mapping[str, Any] | None:
         return None
     if effect.effect == FILE:
         content = file_message(question)
+    elif effect.effect in REMINDERS:
+        content = reminder(question, mentions=notified(question, means))
     elif effect.priority is Priority.PROGRESS:
         asked = tx.content_of(question.row, QUESTION)
         if asked is None or not question.is_open:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from agentpod_bot.broker.change import QUESTION, UPLOAD, After, Means, audit, change
+from agentpod_bot.broker.reminders import approvers_there, plan_reminder
 from agentpod_bot.core.codes import fresh_code
 from agentpod_bot.core.digest import content_key, digest
 from agentpod_bot.core.ids import RequestId
@@ -101,13 +102,13 @@ def submit(tx: Tx, asked: PermissionRequest, caller: Caller, route: Route, *, af
     others = frozenset(
         code for code in (*(q.asked.code for q in in_room), *(f.code for f in alive)) if code is not None
     )
-    mentions = tuple(sorted(route.approvers & room.joined))
-    new, content = compose(bare, mentions=mentions, other_codes=others)
+    new, content = compose(bare, mentions=approvers_there(route, room), other_codes=others)
     check_decidable(means.world.policy, route, room, new)
     question = tx.insert(new)
     if question.asked.attachment is Attachment.WANTED:
         tx.enqueue(means.effect(route.room_id, UPLOAD, Priority.UPLOAD, None, row=question.row))
     tx.enqueue(means.effect(route.room_id, QUESTION, Priority.QUESTION, content, row=question.row))
+    plan_reminder(tx, question, means)
     audit(tx, question, "asked", now_ms)
     after.rooms.add(route.room_id)
     return Submitted(question, created=True)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from agentpod_bot.broker.change import FILE, MESSAGE, QUESTION, After, Means, change
+from agentpod_bot.broker.reminders import approvers_there
 from agentpod_bot.core.kept import Priority
 from agentpod_bot.core.lifecycle import Undelivered
 from agentpod_bot.core.model import Attachment
@@ -63,8 +64,7 @@ class Uploads:
         after.rooms.add(effect.room_id)
         world = self._means.world
         room, route = world.room(effect.room_id), world.policy.routes.get(question.asked.route)
-        joined = room.joined if room is not None else frozenset()
-        mentions = tuple(sorted(route.approvers & joined)) if route is not None else ()
+        mentions = approvers_there(route, room)
         others = tx.codes(effect.room_id, since_ms=self._means.clock.now_ms() + 1) - {question.asked.code}
         bare = replace(question.asked, attachment=Attachment.FAILED)
         try:

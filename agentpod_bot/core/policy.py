@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from agentpod_bot.core.ids import RoomId, RouteName, UserId
     from agentpod_bot.core.model import Question
+    from agentpod_bot.core.quiet import QuietHours
     from agentpod_bot.core.room import RoomState
 
 
@@ -50,6 +51,10 @@ class Route:
     """How many approvers it takes to choose an option that approves with scope always."""
     not_requester: bool = False
     """Whether the person for whom a client asks may reject, but not approve."""
+    remind_before_ms: int | None = None
+    """So long before its end people are reminded of a question, once; None: never."""
+    quiet: QuietHours | None = None
+    """When questions are asked without notifying anybody."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -255,6 +255,12 @@ def from_requester(asked: NewQuestion) -> str:
     return f"{named(asked)} was asked for you, so another approver has to approve it. {NOTHING_APPROVED}"
 
 
+def still_open(asked: NewQuestion) -> str:
+    """Remind people of an open question."""
+    until = clock(asked.expires_at_ms, seen_from_ms=asked.created_at_ms)
+    return f"Still open until {until}: {named(asked)}. Answer here in the thread, or reply to the question."
+
+
 def votes_line(offered: Offered, voters: Sequence[UserId], needed: int) -> str:
     """Say who is for an option that needs several people."""
     return f"{len(voters)} of {_many(needed, 'vote')} for {offered.printed}: {_people(voters)}"

@@ -143,6 +143,11 @@ class Rig:
         contents = [event["content"] for event in self.hs.sent_by(self.pod)]
         return [content["body"] for content in contents if content.get("msgtype") == "m.notice"]
 
+    def reminders(self) -> list[dict[str, Any]]:
+        """Contents of the bot's messages that say that something is still open."""
+        contents = [event["content"] for event in self.hs.sent_by(self.pod)]
+        return [content for content in contents if str(content.get("body")).startswith("Still open until")]
+
     def outcomes(self, question: Question) -> list[dict[str, Any]]:
         """Contents of the edits of a question."""
         return [

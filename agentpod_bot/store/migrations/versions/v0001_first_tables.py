@@ -195,7 +195,7 @@ def upgrade() -> None:
         sa.CheckConstraint("(state = 'sent') = (event_id IS NOT NULL)", name="ck_outbox_event_id"),
         sa.CheckConstraint("(state = 'sent') = (sent_at_ms IS NOT NULL)", name="ck_outbox_sent_at_ms"),
         sa.CheckConstraint("state IN ('unsent', 'sent', 'abandoned')", name="ck_outbox_state"),
-        sa.CheckConstraint("priority IN (0, 1, 2, 3, 4, 5, 6)", name="ck_outbox_priority"),
+        sa.CheckConstraint("priority IN (0, 1, 2, 3, 4, 5, 6, 7)", name="ck_outbox_priority"),
         sa.ForeignKeyConstraint(["question_row"], ["questions.row"], name="fk_outbox_question_row", ondelete="CASCADE"),
         sa.PrimaryKeyConstraint("effect_id", name="pk_outbox"),
         sa.UniqueConstraint("txn_id", name="uq_outbox_txn_id"),
