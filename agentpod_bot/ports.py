@@ -279,6 +279,10 @@ class Tx(Protocol):
         """`not_before_ms` of the newest effect of the room whose name begins so, sent or not."""
         ...
 
+    def hints(self, room_id: RoomId, *, after_ms: int, up_to_ms: int) -> int:
+        """How many hints of the room, sent or not, have a `not_before_ms` after `after_ms` and up to `up_to_ms`."""
+        ...
+
     # what a sync has shown
     def foreign(self, room_id: RoomId, *, since_ms: int) -> tuple[Foreign, ...]:
         """Questions of other accounts whose end is not shown, or not before `since_ms`."""

@@ -102,7 +102,7 @@ def submit(tx: Tx, asked: PermissionRequest, caller: Caller, route: Route, *, af
     others = frozenset(
         code for code in (*(q.asked.code for q in in_room), *(f.code for f in alive)) if code is not None
     )
-    new, content = compose(bare, mentions=approvers_there(route, room), other_codes=others)
+    new, content = compose(bare, mentions=approvers_there(route, room), other_codes=others, quorum=route.quorum)
     check_decidable(means.world.policy, route, room, new)
     question = tx.insert(new)
     if question.asked.attachment is Attachment.WANTED:

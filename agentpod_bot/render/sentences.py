@@ -261,6 +261,11 @@ def still_open(asked: NewQuestion) -> str:
     return f"Still open until {until}: {named(asked)}. Answer here in the thread, or reply to the question."
 
 
+def needs_people(offered: Offered, needed: int) -> str:
+    """Say beforehand that an option needs several people."""
+    return f"{offered.printed} needs {needed} people."
+
+
 def votes_line(offered: Offered, voters: Sequence[UserId], needed: int) -> str:
     """Say who is for an option that needs several people."""
     return f"{len(voters)} of {_many(needed, 'vote')} for {offered.printed}: {_people(voters)}"

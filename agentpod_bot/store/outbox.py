@@ -10,7 +10,7 @@ from sqlalchemy.dialects.sqlite import insert
 from agentpod_bot.core.ids import Row
 from agentpod_bot.core.kept import Priority
 from agentpod_bot.store.records import EFFECT_COLUMNS, effect_of
-from agentpod_bot.store.tables import EffectState, is_unsent, outbox, questions
+from agentpod_bot.store.tables import EffectState, is_hint, is_unsent, outbox, questions
 from agentpod_bot.store.transaction import Transaction
 
 if TYPE_CHECKING:
@@ -99,6 +99,12 @@ _LAST_AT = (
     )
     .order_by(_o.effect_id.desc())
     .limit(1)
+)
+_HINTS = select(func.count()).where(
+    is_hint,
+    _o.room_id == bindparam("room"),
+    _o.not_before_ms > bindparam("after_ms"),
+    _o.not_before_ms <= bindparam("up_to_ms"),
 )
 
 
@@ -193,3 +199,8 @@ class Outbox(Transaction):
         values = {"room": room_id, "prefix": effect_prefix, "prefix_end": effect_prefix + _LAST_CHARACTER}
         newest: int | None = self._value(_LAST_AT, values)
         return newest
+
+    def hints(self, room_id: RoomId, *, after_ms: int, up_to_ms: int) -> int:
+        """How many hints of a room have their `not_before_ms` after the one and not after the other, sent or not."""
+        count: int = self._value(_HINTS, {"room": room_id, "after_ms": after_ms, "up_to_ms": up_to_ms})
+        return count

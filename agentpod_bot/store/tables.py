@@ -191,12 +191,15 @@ outbox = Table(
     partial_index("uq_outbox_room_id_effect", "room_id", "effect", unique=True, where="question_row IS NULL"),
     Index("ix_outbox_room_id_effect", "room_id", "effect"),
     partial_index("ix_outbox_event_id", "event_id", where="event_id IS NOT NULL"),
+    partial_index("ix_outbox_hints", "room_id", "not_before_ms", where=f"priority = {Priority.HINT.value}"),
     partial_index("ix_outbox_unsent", "room_id", "priority", "effect_id", where="state = 'unsent'"),
     sqlite_autoincrement=True,
 )
 
 is_unsent = outbox.c.state == literal_column(f"'{EffectState.UNSENT.value}'")
 """Written out rather than bound: only so can SQLite use the index over the unsent effects."""
+is_hint = outbox.c.priority == literal_column(f"{Priority.HINT.value}")
+"""Written out likewise, for the index over the hints."""
 
 processed_events = Table(
     "processed_events",

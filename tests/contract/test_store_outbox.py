@@ -93,9 +93,9 @@ def test_a_second_use_of_a_transaction_id_or_a_question_that_is_none_is_an_error
         tx.enqueue(effect("b", row=row, txn="same" if row is None else "new"))
 
 
-def test_uploads_go_first_then_questions_files_edits_progress_hints_and_seeds_each_the_oldest_first(tx: Tx) -> None:
-    wanted = ["u1", "u2", "q1", "q2", "f1", "f2", "e1", "e2", "p1", "p2", "h1", "h2", "s1", "s2"]
-    priorities = dict(zip("uqfephs", Priority, strict=True))
+def test_uploads_go_first_then_questions_files_edits_progress_reminders_hints_and_seeds_oldest_first(tx: Tx) -> None:
+    wanted = ["u1", "u2", "q1", "q2", "f1", "f2", "e1", "e2", "p1", "p2", "r1", "r2", "h1", "h2", "s1", "s2"]
+    priorities = dict(zip("uqfeprhs", Priority, strict=True))
     for name in ["s1", "h1", "p1", "u1", "e1", "f1", "q1", "p2", "e2", "q2", "s2", "f2", "h2", "u2"]:
         tx.enqueue(effect(name, priority=priorities[name[0]]))
     said = []
@@ -304,3 +304,19 @@ def test_the_time_of_the_newest_effect_that_begins_so_is_known_sent_or_not(tx: T
     tx.enqueue(effect("which:@a_b:2", not_before_ms=T0 + 3))
     assert tx.last_effect_at(ROOM, "which:@a_b:") == T0 + 3
     assert tx.last_effect_at(ROOM, "which:@a_b:1") == T0 + 5
+
+
+def test_the_hints_of_a_room_in_a_span_of_time_are_counted_sent_or_not(tx: Tx) -> None:
+    def hints(after_ms: int, up_to_ms: int) -> int:
+        return tx.hints(ROOM, after_ms=after_ms, up_to_ms=up_to_ms)
+
+    for number, at_ms in enumerate((T0, T0 + 1, T0 + 2)):
+        tx.enqueue(effect(f"hint:{number}", not_before_ms=at_ms))
+    tx.enqueue(effect("hint:9", room_id=OTHER_ROOM, not_before_ms=T0 + 1))
+    assert hints(T0 - 1, T0 + 2) == 3
+    assert hints(T0, T0 + 2) == 2
+    assert hints(T0, T0 + 1) == 1
+    tx.sent(begin(tx).effect_id, SENT, NOW)
+    assert hints(T0 - 1, T0 + 2) == 3
+    tx.enqueue(effect("outcome", priority=Priority.EDIT, not_before_ms=T0 + 1))
+    assert hints(T0 - 1, T0 + 2) == 3

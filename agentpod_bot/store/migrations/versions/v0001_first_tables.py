@@ -202,6 +202,7 @@ def upgrade() -> None:
         sqlite_autoincrement=True,
     )
     op.create_index("ix_outbox_event_id", "outbox", ["event_id"], **only_where("event_id IS NOT NULL"))
+    op.create_index("ix_outbox_hints", "outbox", ["room_id", "not_before_ms"], **only_where("priority = 6"))
     op.create_index("ix_outbox_room_id_effect", "outbox", ["room_id", "effect"])
     op.create_index(
         "ix_outbox_unsent", "outbox", ["room_id", "priority", "effect_id"], **only_where("state = 'unsent'")
