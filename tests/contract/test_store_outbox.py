@@ -96,7 +96,7 @@ def test_a_second_use_of_a_transaction_id_or_a_question_that_is_none_is_an_error
 def test_uploads_go_first_then_questions_files_edits_progress_reminders_hints_and_seeds_oldest_first(tx: Tx) -> None:
     wanted = ["u1", "u2", "q1", "q2", "f1", "f2", "e1", "e2", "p1", "p2", "r1", "r2", "h1", "h2", "s1", "s2"]
     priorities = dict(zip("uqfeprhs", Priority, strict=True))
-    for name in ["s1", "h1", "p1", "u1", "e1", "f1", "q1", "p2", "e2", "q2", "s2", "f2", "h2", "u2"]:
+    for name in ["s1", "h1", "r1", "p1", "u1", "e1", "f1", "q1", "p2", "e2", "q2", "s2", "f2", "h2", "r2", "u2"]:
         tx.enqueue(effect(name, priority=priorities[name[0]]))
     said = []
     while begun := tx.begin(ROOM, NOW):
