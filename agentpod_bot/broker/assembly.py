@@ -9,6 +9,7 @@ from agentpod_bot.broker.broker import Broker
 from agentpod_bot.broker.change import Means
 from agentpod_bot.broker.commit import Bell, Commit
 from agentpod_bot.broker.deadlines import Deadlines
+from agentpod_bot.broker.escalation import Escalations
 from agentpod_bot.broker.inbox import Inbox
 from agentpod_bot.broker.outbox import Outbox
 from agentpod_bot.broker.rooms import Rooms
@@ -31,6 +32,7 @@ class Parts:
     outbox: Outbox
     rooms: Rooms
     deadlines: Deadlines
+    escalations: Escalations
     commit: Commit
 
 
@@ -44,7 +46,8 @@ def assemble(
     bell = Bell()
     commit = Commit(store, waiters, bell, meter)
     rooms = Rooms(world, homeserver)
-    deadlines = Deadlines(store, means, commit)
+    escalations = Escalations(means, commit)
+    deadlines = Deadlines(store, means, commit, escalations)
     outbox = Outbox(store, homeserver, means, waiters=waiters, commit=commit, bell=bell, meter=meter)
     return Parts(
         world=world,
@@ -54,5 +57,6 @@ def assemble(
         outbox=outbox,
         rooms=rooms,
         deadlines=deadlines,
+        escalations=escalations,
         commit=commit,
     )

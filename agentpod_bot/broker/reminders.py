@@ -55,9 +55,9 @@ def hushed(tx: Tx, effect: Effect, question: Question, means: Means) -> Effect:
     ends_ms = quiet_until(route, now_ms=now_ms, expires_at_ms=asked.expires_at_ms)
     if ends_ms is not None:
         _enqueue(tx, question, AFTER_QUIET, ends_ms, means)
-        planned = tx.unsent(question.row, REMINDER)
+        planned = tx.unsent(question.row, asked.room_id, REMINDER)
         if planned is not None and planned.not_before_ms <= ends_ms:
-            tx.drop_unsent(question.row, REMINDER)  # it would be held until then, and one is enough
+            tx.drop_unsent(question.row, asked.room_id, REMINDER)  # it would be held until then, and one is enough
     content = {**effect.content, "m.mentions": {"user_ids": []}}
     tx.fill(effect.effect_id, content)
     return replace(effect, content=content)

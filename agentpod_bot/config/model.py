@@ -29,6 +29,7 @@ from pydantic import (
 from agentpod_bot.config import consistency, reach, values
 from agentpod_bot.config.fault import nearest
 from agentpod_bot.core.ids import RouteName, UserId
+from agentpod_bot.core.policy import Escalation  # noqa: TC001 - as below
 from agentpod_bot.core.quiet import QuietHours  # noqa: TC001 - pydantic reads annotations while running
 
 T = TypeVar("T")
@@ -235,6 +236,7 @@ class RouteSettings(Section):
     remind_before_ms: Annotated[int, quantity(values.duration_ms, least="1s", most="30d")] | None = Field(
         None, alias="remind_before"
     )
+    escalate: Annotated[InstanceOf[Escalation], BeforeValidator(reach.escalation)] | None = None
     quiet_hours: Annotated[InstanceOf[QuietHours], BeforeValidator(reach.quiet_hours)] | None = None
 
 

@@ -13,13 +13,38 @@ from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from agentpod_bot.config.fault import nearest, shown
+from agentpod_bot.config.values import duration_ms
+from agentpod_bot.core.ids import RouteName
+from agentpod_bot.core.policy import Escalation
 from agentpod_bot.core.quiet import QuietHours
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 CLOCK = re.compile(r"([01][0-9]|2[0-3]):([0-5][0-9])")
+ESCALATE = "{after: 10m, to: other-route}"
+LEAST_AFTER_MS = 1_000
+MOST_AFTER_MS = 30 * 86_400_000
 QUIET_HOURS = '{from: "22:00", to: "07:00", timezone: Europe/Berlin}'
+
+
+def escalation(value: object) -> Escalation:
+    """Read `{after, to}`: a duration, and the name of another route."""
+    if isinstance(value, Escalation):
+        return value
+    written = mapping(value, ("after", "to"), like=ESCALATE)
+    after, to = written["after"], written["to"]
+    if not isinstance(after, str):
+        raise ValueError(f"has {shown(after)} as `after`; write something like 10m")  # noqa: TRY004 - as below
+    try:
+        after_ms = duration_ms(after)
+    except ValueError as error:
+        raise ValueError(f"has {shown(after)} as `after`, which {error}") from None
+    if not LEAST_AFTER_MS <= after_ms <= MOST_AFTER_MS:
+        raise ValueError(f"has {shown(after)} as `after`, which is not between 1s and 30d")
+    if not isinstance(to, str):
+        raise ValueError(f"has {shown(to)} as `to`, which is no route's name")  # noqa: TRY004 - as below
+    return Escalation(after_ms, RouteName(to))
 
 
 def quiet_hours(value: object) -> QuietHours:

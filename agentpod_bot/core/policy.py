@@ -34,6 +34,14 @@ class Reactions(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Escalation:
+    """After which time without an answer a question is also asked on another route."""
+
+    after_ms: int
+    to: RouteName
+
+
+@dataclass(frozen=True, slots=True)
 class Route:
     """A room, and who may answer there."""
 
@@ -53,6 +61,8 @@ class Route:
     """Whether the person for whom a client asks may reject, but not approve."""
     remind_before_ms: int | None = None
     """So long before its end people are reminded of a question, once; None: never."""
+    escalation: Escalation | None = None
+    """None: a question is asked in one room only."""
     quiet: QuietHours | None = None
     """When questions are asked without notifying anybody."""
 
@@ -81,6 +91,16 @@ class Policy:
     def rooms(self) -> frozenset[RoomId]:
         """Every room that a route names."""
         return frozenset(route.room_id for route in self.routes.values())
+
+    def rooms_beside(self, route: Route) -> frozenset[RoomId]:
+        """Rooms in which questions of this route stand, or may stand one day, and of those that may come to its own."""
+        escalations = [
+            (each.room_id, self.routes[each.escalation.to].room_id)
+            for each in self.routes.values()
+            if each.escalation is not None and each.escalation.to in self.routes
+        ]
+        beside = {room_id for pair in escalations if route.room_id in pair for room_id in pair}
+        return frozenset(beside | {route.room_id})
 
     def may_answer(self, sender: UserId, question: Question, room: RoomState) -> bool:
         """Whether `sender` decides `question`: an approver of its route, joined, no bot; by exact id.

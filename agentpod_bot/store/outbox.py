@@ -30,18 +30,17 @@ _o = outbox.c
 _THIS = _o.effect_id == bindparam("this")
 
 _ENQUEUE = insert(outbox).on_conflict_do_nothing(
-    index_elements=[_o.question_row, _o.effect], index_where=_o.question_row.is_not(None)
+    index_elements=[_o.question_row, _o.room_id, _o.effect], index_where=_o.question_row.is_not(None)
 )
 _ENQUEUE_IN_ROOM = insert(outbox).on_conflict_do_nothing(
     index_elements=[_o.room_id, _o.effect], index_where=_o.question_row.is_(None)
 )
-_DROP = delete(outbox).where(
-    _o.question_row == bindparam("row"), _o.effect == bindparam("name"), is_unsent, _o.attempts == 0
-)
+_IN_ROOM = (_o.question_row == bindparam("row"), _o.room_id == bindparam("room"))
+_DROP = delete(outbox).where(*_IN_ROOM, _o.effect == bindparam("name"), is_unsent, _o.attempts == 0)
 _DROP_ALL = (
     delete(outbox)
     .where(
-        _o.question_row == bindparam("row"),
+        *_IN_ROOM,
         _o.effect.in_(bindparam("names", expanding=True)),
         is_unsent,
         _o.attempts == 0,
@@ -49,17 +48,18 @@ _DROP_ALL = (
     .returning(_o.effect)
 )
 
-_UNSENT = select(*EFFECT_COLUMNS).where(_o.question_row == bindparam("row"), _o.effect == bindparam("name"), is_unsent)
+_UNSENT = select(*EFFECT_COLUMNS).where(*_IN_ROOM, _o.effect == bindparam("name"), is_unsent)
 _TO_RENDER = select(_o.effect_id).where(
-    _o.question_row == bindparam("row"), _o.priority == bindparam("of_priority"), is_unsent, _o.content.is_(None)
+    *_IN_ROOM, _o.priority == bindparam("of_priority"), is_unsent, _o.content.is_(None)
 )
-_CONTENT = select(_o.content).where(_o.question_row == bindparam("row"), _o.effect == bindparam("name"))
+_CONTENT = select(_o.content).where(*_IN_ROOM, _o.effect == bindparam("name"))
 _before = outbox.alias("before")
 _NOT_HELD = or_(
     _o.question_row.is_(None),
     _o.effect == UPLOAD_EFFECT,
     ~exists().where(
         _before.c.question_row == _o.question_row,
+        _before.c.room_id == _o.room_id,
         _before.c.effect == case((_o.effect == QUESTION_EFFECT, UPLOAD_EFFECT), else_=QUESTION_EFFECT),
         _before.c.state == EffectState.UNSENT.value,
     ),
@@ -130,27 +130,30 @@ class Outbox(Transaction):
         }
         return self._change(_ENQUEUE_IN_ROOM if effect.row is None else _ENQUEUE, values) == 1
 
-    def drop_unsent(self, row: Row, effect: str) -> bool:
+    def drop_unsent(self, row: Row, room_id: RoomId, effect: str) -> bool:
         """Drop an effect that no try was made for; True where it was there and is gone."""
-        return self._change(_DROP, {"row": row, "name": effect}) == 1
+        return self._change(_DROP, {"row": row, "room": room_id, "name": effect}) == 1
 
-    def unsent(self, row: Row, effect: str) -> Effect | None:
-        """An effect of a question that was not sent yet."""
-        record = self._first(_UNSENT, {"row": row, "name": effect})
+    def unsent(self, row: Row, room_id: RoomId, effect: str) -> Effect | None:
+        """An effect of a question in a room that was not sent yet."""
+        record = self._first(_UNSENT, {"row": row, "room": room_id, "name": effect})
         return None if record is None else effect_of(record)
 
-    def has_edit_to_render(self, row: Row, priority: Priority = Priority.EDIT) -> bool:
-        """Whether an edit of the question is unsent and has no content yet."""
-        return self._first(_TO_RENDER, {"row": row, "of_priority": priority.value}) is not None
+    def has_edit_to_render(self, row: Row, room_id: RoomId, priority: Priority = Priority.EDIT) -> bool:
+        """Whether an edit of the question in a room is unsent and has no content yet."""
+        values = {"row": row, "room": room_id, "of_priority": priority.value}
+        return self._first(_TO_RENDER, values) is not None
 
-    def content_of(self, row: Row, effect: str) -> Mapping[str, Any] | None:
+    def content_of(self, row: Row, room_id: RoomId, effect: str) -> Mapping[str, Any] | None:
         """What an effect of a question said or is to say."""
-        content: Mapping[str, Any] | None = self._value(_CONTENT, {"row": row, "name": effect})
+        values = {"row": row, "room": room_id, "name": effect}
+        content: Mapping[str, Any] | None = self._value(_CONTENT, values)
         return content
 
-    def drop_all_unsent(self, row: Row, effects: Sequence[str]) -> frozenset[str]:
+    def drop_all_unsent(self, row: Row, room_id: RoomId, effects: Sequence[str]) -> frozenset[str]:
         """Drop those of these effects that no try was made for; returns their names."""
-        return frozenset(name for (name,) in self._rows(_DROP_ALL, {"row": row, "names": list(effects)}))
+        values = {"row": row, "room": room_id, "names": list(effects)}
+        return frozenset(name for (name,) in self._rows(_DROP_ALL, values))
 
     def begin(self, room_id: RoomId, now_ms: int) -> Effect | None:
         """The room's next effect to try; its attempts are counted up, this one included."""

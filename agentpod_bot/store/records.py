@@ -13,6 +13,7 @@ from agentpod_bot.core.model import (
     Attachment,
     Claim,
     Closing,
+    Copy,
     DiffPreview,
     FieldPreview,
     Key,
@@ -30,7 +31,7 @@ from agentpod_bot.core.model import (
     Via,
 )
 from agentpod_bot.core.room import Foreign
-from agentpod_bot.store.tables import audit, decisions, foreign_questions, outbox, questions
+from agentpod_bot.store.tables import audit, copies, decisions, foreign_questions, outbox, questions
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -54,6 +55,21 @@ CLOSING_COLUMNS = (
     decisions.c.voters,
 )
 """What `closing_of` reads, in its order."""
+
+COPY_COLUMNS = (
+    copies.c.route.label("copy_route"),
+    copies.c.room_id.label("copy_room_id"),
+    copies.c.asked_at_ms.label("copy_asked_at_ms"),
+    copies.c.event_id.label("copy_event_id"),
+    copies.c.shown_ts.label("copy_shown_ts"),
+    copies.c.shown_closed_ts.label("copy_shown_closed_ts"),
+    copies.c.withdrawn_at_ms.label("copy_withdrawn_at_ms"),
+    cast(copies.c.offered, Text).label("copy_offered"),
+    copies.c.masked.label("copy_masked"),
+    copies.c.attachment.label("copy_attachment"),
+    copies.c.file_uri.label("copy_file_uri"),
+)
+"""What `copy_of` reads, in its order."""
 
 QUESTION_COLUMNS = (
     questions.c.row,
@@ -90,6 +106,7 @@ QUESTION_COLUMNS = (
     questions.c.attachment,
     questions.c.file_uri,
     *CLOSING_COLUMNS,
+    *COPY_COLUMNS,
 )
 """What `question_of` reads, in its order."""
 
@@ -202,7 +219,7 @@ def question_of(record: Record[*tuple[Any, ...]]) -> Question:
         masked,
         attachment,
         file_uri,
-        *ending,
+        *rest,
     ) = record
     asked = NewQuestion(
         key=Key(client, request_id, revision),
@@ -236,11 +253,60 @@ def question_of(record: Record[*tuple[Any, ...]]) -> Question:
         event_id=event_id,
         shown_ts=shown_ts,
         shown_closed_ts=shown_closed_ts,
-        closing=closing_of(*ending),
+        closing=closing_of(*rest[: len(CLOSING_COLUMNS)]),
         delivered_at_ms=delivered_at_ms,
         gave_up=gave_up,
         progress=None if progress is None else _read_progress(progress),
+        copy=copy_of(*rest[len(CLOSING_COLUMNS) :]),
     )
+
+
+def copy_of(  # noqa: PLR0917 - one argument for each column of a copy, in their order
+    route: Any,
+    room_id: Any,
+    asked_at_ms: int,
+    event_id: Any,
+    shown_ts: int | None,
+    shown_closed_ts: int | None,
+    withdrawn_at_ms: int | None,
+    offered: str,
+    masked: bool,  # noqa: FBT001 - as above
+    attachment: str,
+    file_uri: str | None,
+) -> Copy | None:
+    """The copy in the values of `COPY_COLUMNS`; None where the question has none."""
+    if route is None:
+        return None
+    return Copy(
+        route=route,
+        room_id=room_id,
+        asked_at_ms=asked_at_ms,
+        event_id=event_id,
+        shown_ts=shown_ts,
+        shown_closed_ts=shown_closed_ts,
+        withdrawn_at_ms=withdrawn_at_ms,
+        offered=_read_all_offered(offered),
+        masked=masked,
+        attachment=Attachment(attachment),
+        file_uri=file_uri,
+    )
+
+
+def values_of_copy(copy: Copy) -> dict[str, Any]:
+    """Every column of a copy but the question's row."""
+    return {
+        "route": copy.route,
+        "room_id": copy.room_id,
+        "asked_at_ms": copy.asked_at_ms,
+        "event_id": copy.event_id,
+        "shown_ts": copy.shown_ts,
+        "shown_closed_ts": copy.shown_closed_ts,
+        "withdrawn_at_ms": copy.withdrawn_at_ms,
+        "offered": written_offers(copy.offered),
+        "masked": copy.masked,
+        "attachment": copy.attachment.value,
+        "file_uri": copy.file_uri,
+    }
 
 
 def closing_of(  # noqa: PLR0917 - one argument for each column of a decision, in their order

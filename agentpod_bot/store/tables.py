@@ -149,6 +149,26 @@ decisions = Table(
     CheckConstraint("voters IS NULL OR outcome = 'selected'", name="voters"),
 )
 
+copies = Table(
+    "copies",
+    metadata,
+    Column("question_row", ForeignKey("questions.row", ondelete="CASCADE"), primary_key=True, autoincrement=False),
+    Column("route", Text, nullable=False),
+    Column("room_id", Text, nullable=False),
+    Column("asked_at_ms", BigInteger, nullable=False),
+    Column("event_id", Text),
+    Column("shown_ts", BigInteger),
+    Column("shown_closed_ts", BigInteger),
+    Column("withdrawn_at_ms", BigInteger),
+    Column("offered", DOCUMENT, nullable=False),
+    Column("masked", Boolean, nullable=False),
+    Column("attachment", Text, nullable=False),
+    Column("file_uri", Text),
+    CheckConstraint(one_of("attachment", Attachment), name="attachment"),
+    Index("ix_copies_room_id", "room_id"),
+    partial_index("ix_copies_event_id", "event_id", where="event_id IS NOT NULL"),
+)
+
 votes = Table(
     "votes",
     metadata,
@@ -156,6 +176,7 @@ votes = Table(
     Column("question_row", ForeignKey("questions.row", ondelete="CASCADE"), nullable=False),
     Column("sender", Text, nullable=False),
     Column("option_id", Text, nullable=False),
+    Column("room_id", Text, nullable=False),
     Column("event_id", Text, nullable=False),
     Column("ts", BigInteger, nullable=False),
     Column("at_ms", BigInteger, nullable=False),
@@ -186,7 +207,12 @@ outbox = Table(
     CheckConstraint("(state = 'sent') = (event_id IS NOT NULL)", name="event_id"),
     CheckConstraint("(state = 'sent') = (sent_at_ms IS NOT NULL)", name="sent_at_ms"),
     partial_index(
-        "uq_outbox_question_row_effect", "question_row", "effect", unique=True, where="question_row IS NOT NULL"
+        "uq_outbox_question_row_room_id_effect",
+        "question_row",
+        "room_id",
+        "effect",
+        unique=True,
+        where="question_row IS NOT NULL",
     ),
     partial_index("uq_outbox_room_id_effect", "room_id", "effect", unique=True, where="question_row IS NULL"),
     Index("ix_outbox_room_id_effect", "room_id", "effect"),

@@ -117,9 +117,9 @@ def test_a_question_waits_for_its_upload_and_everything_else_for_the_question(tx
     tx.abandon(upload.effect_id, "uploaded")
     posted = begin(tx)
     assert posted.effect == "question"
-    assert tx.unsent(row, "question") == posted
+    assert tx.unsent(row, ROOM, "question") == posted
     tx.sent(posted.effect_id, EventId("$posted"), NOW)
-    assert tx.unsent(row, "question") is None
+    assert tx.unsent(row, ROOM, "question") is None
     assert begin(tx).effect == "outcome"
 
 
@@ -167,13 +167,13 @@ def test_where_the_question_was_given_up_the_rest_goes_on(tx: Tx) -> None:
 
 def test_only_an_effect_that_was_never_tried_can_be_dropped(tx: Tx) -> None:
     row = tx.insert(question()).row
-    assert not tx.drop_unsent(row, "question")
+    assert not tx.drop_unsent(row, ROOM, "question")
     tx.enqueue(effect("question", row=row))
-    assert tx.drop_unsent(row, "question")
+    assert tx.drop_unsent(row, ROOM, "question")
     assert tx.begin(ROOM, NOW) is None
     assert tx.enqueue(effect("question", row=row))
     begin(tx)
-    assert not tx.drop_unsent(row, "question")
+    assert not tx.drop_unsent(row, ROOM, "question")
     assert begin(tx).attempts == 2
 
 
@@ -182,7 +182,7 @@ def test_an_effect_that_was_given_up_untried_is_not_dropped(tx: Tx) -> None:
     tx.enqueue(effect("hint", row=row))
     effect_id = begin(tx).effect_id
     tx.abandon(effect_id, "not wanted")
-    assert not tx.drop_unsent(row, "hint")
+    assert not tx.drop_unsent(row, ROOM, "hint")
 
 
 def test_an_edit_is_still_to_be_rendered_until_it_has_content_or_was_given_up(tx: Tx) -> None:
@@ -190,20 +190,20 @@ def test_an_edit_is_still_to_be_rendered_until_it_has_content_or_was_given_up(tx
     other = tx.insert(question(2)).row
     tx.enqueue(effect("hint", row=row, content=None, priority=Priority.SEED))
     tx.enqueue(effect("full", row=row, priority=Priority.EDIT, not_before_ms=NOW + 1))
-    assert not tx.has_edit_to_render(row)
+    assert not tx.has_edit_to_render(row, ROOM)
     for name in ("outcome", "again"):
         tx.enqueue(effect(name, row=row, content=None, priority=Priority.EDIT))
-        assert tx.has_edit_to_render(row)
-        assert not tx.has_edit_to_render(other)
+        assert tx.has_edit_to_render(row, ROOM)
+        assert not tx.has_edit_to_render(other, ROOM)
         begun = begin(tx)
-        assert (begun.effect, tx.has_edit_to_render(row)) == (name, True)
+        assert (begun.effect, tx.has_edit_to_render(row, ROOM)) == (name, True)
         if name == "outcome":
             tx.fill(begun.effect_id, {"body": "Allowed once"})
-            assert not tx.has_edit_to_render(row)
+            assert not tx.has_edit_to_render(row, ROOM)
             tx.sent(begun.effect_id, SENT, NOW)
         else:
             tx.abandon(begun.effect_id, "not wanted")
-        assert not tx.has_edit_to_render(row)
+        assert not tx.has_edit_to_render(row, ROOM)
 
 
 def test_content_that_is_rendered_late_is_kept_for_every_try(tx: Tx) -> None:

@@ -100,7 +100,7 @@ async def test_a_question_that_is_answered_or_too_short_has_no_reminder(rig: Rig
         clock.advance(1_000)
         rig.say("3", reply_to=question)
         await pod.when(question, lambda now: not now.is_open)
-        assert await pod.store.run(lambda tx: tx.unsent(question.row, "reminder")) is None
+        assert await pod.store.run(lambda tx: tx.unsent(question.row, rig.room, "reminder")) is None
         await later(pod, clock, 26 * MINUTE)
         assert rig.reminders() == []
 

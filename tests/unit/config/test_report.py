@@ -44,6 +44,7 @@ def test_the_report_has_one_line_for_each_value_and_says_where_it_came_from(site
         "routes.ops.max_pending = 50   (default)",
         "routes.ops.mask_secrets = true   (default)",
         "routes.ops.remind_before = null   (default)",
+        "routes.ops.escalate = null   (default)",
         "routes.ops.quiet_hours = null   (default)",
         "requests.time_to_live = 1h   (config.yaml:16)",
         "requests.max_time_to_live = 24h   (default)",
