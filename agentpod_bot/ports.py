@@ -271,11 +271,11 @@ class Tx(CopyTx, Protocol):
         """The unsent effect with this transaction id (adoption after a crash)."""
         ...
 
-    def about(self, event_id: EventId) -> tuple[Row, ...] | None:
-        """The question that a sent event of ours is or is about.
+    def about(self, event_id: EventId, room_id: RoomId) -> tuple[Row, ...] | None:
+        """The question that a sent event of ours in a room is or is about.
 
         One row for a question, its edits and its notices; an empty tuple for an event of
-        ours about several or none; None for an event that is not ours.
+        ours about several or none; None for an event that is not ours, or in another room.
         """
         ...
 

@@ -77,7 +77,7 @@ def _named(tx: Tx, event_id: EventId | None, room: RoomState, open_now: tuple[Qu
     question = question or in_room(tx, event_id, room)
     if question is not None:
         return NamesQuestion(question)
-    about = tx.about(event_id)
+    about = tx.about(event_id, room.room_id)
     if about is None:
         return NamesOther(ours=False)
     if len(about) != 1:

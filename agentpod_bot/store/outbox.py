@@ -88,8 +88,14 @@ _ROOMS_DUE = (
     select(_o.room_id, func.min(_o.not_before_ms).label("first_at_ms")).where(is_unsent, _NOT_HELD).group_by(_o.room_id)
 )
 _OF_TXN = select(*EFFECT_COLUMNS).where(_o.txn_id == bindparam("txn_id"), is_unsent)
-_IS_QUESTION = select(questions.c.row).where(questions.c.event_id == bindparam("event_id")).limit(1)
-_IS_ABOUT = select(_o.question_row).where(_o.event_id == bindparam("event_id")).limit(1)
+_IS_QUESTION = (
+    select(questions.c.row)
+    .where(questions.c.event_id == bindparam("event_id"), questions.c.room_id == bindparam("room"))
+    .limit(1)
+)
+_IS_ABOUT = (
+    select(_o.question_row).where(_o.event_id == bindparam("event_id"), _o.room_id == bindparam("room")).limit(1)
+)
 _LAST_AT = (
     select(_o.not_before_ms)
     .where(
@@ -188,9 +194,9 @@ class Outbox(Transaction):
         record = self._first(_OF_TXN, {"txn_id": txn_id})
         return None if record is None else effect_of(record)
 
-    def about(self, event_id: EventId) -> tuple[Row, ...] | None:
+    def about(self, event_id: EventId, room_id: RoomId) -> tuple[Row, ...] | None:
         """The question that an event of ours is or is about; () for several or none, None if not ours."""
-        values = {"event_id": event_id}
+        values = {"event_id": event_id, "room": room_id}
         record = self._first(_IS_QUESTION, values) or self._first(_IS_ABOUT, values)
         if record is None:
             return None

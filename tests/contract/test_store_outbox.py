@@ -239,8 +239,8 @@ def test_what_was_sent_stays_sent_and_its_first_event_counts(tx: Tx) -> None:
     tx.postpone(effect_id, NOW)
     tx.abandon(effect_id, "too late")
     assert tx.begin(ROOM, NOW) is None
-    assert tx.about(EventId("$first")) == (stored.row,)
-    assert tx.about(EventId("$second")) is None
+    assert tx.about(EventId("$first"), ROOM) == (stored.row,)
+    assert tx.about(EventId("$second"), ROOM) is None
 
 
 def test_what_was_given_up_is_not_tried_again_but_still_known_as_ours_where_it_was_taken(tx: Tx) -> None:
@@ -252,7 +252,7 @@ def test_what_was_given_up_is_not_tried_again_but_still_known_as_ours_where_it_w
     assert tx.begin(ROOM, NOW) is None
     assert tx.rooms_due() == {}
     tx.sent(effect_id, SENT, NOW)
-    assert tx.about(SENT) == (stored.row,)
+    assert tx.about(SENT, ROOM) == (stored.row,)
 
 
 def test_rooms_are_due_when_their_first_unsent_effect_can_be_tried(tx: Tx) -> None:
@@ -287,10 +287,10 @@ def test_an_event_of_ours_is_about_its_question_or_about_several_or_none(tx: Tx)
     for name, row in (("outcome", stored.row), ("which", None)):
         tx.enqueue(effect(name, row=row))
         tx.sent(begin(tx).effect_id, EventId(f"${name}"), NOW)
-    assert tx.about(EventId("$q1")) == (stored.row,)
-    assert tx.about(EventId("$outcome")) == (stored.row,)
-    assert tx.about(EventId("$which")) == ()
-    assert tx.about(EventId("$theirs")) is None
+    assert tx.about(EventId("$q1"), ROOM) == (stored.row,)
+    assert tx.about(EventId("$outcome"), ROOM) == (stored.row,)
+    assert tx.about(EventId("$which"), ROOM) == ()
+    assert tx.about(EventId("$theirs"), ROOM) is None
 
 
 def test_the_time_of_the_newest_effect_that_begins_so_is_known_sent_or_not(tx: Tx) -> None:

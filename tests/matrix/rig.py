@@ -122,10 +122,11 @@ class Rig:
 
     def with_route(self, **changes: Any) -> None:
         """Change the route."""
-        self.policy = replace(self.policy, routes={ROUTE: replace(self.policy.routes[ROUTE], **changes)})
+        routes = {**self.policy.routes, ROUTE: replace(self.policy.routes[ROUTE], **changes)}
+        self.policy = replace(self.policy, routes=routes)
 
     def with_second_route(self, *, after_ms: int, **changes: Any) -> RoomId:
-        """Add a route with a room of its own, and lead's answers, on which questions are asked next; returns its room."""
+        """Add a route, with a room and an approver of its own, on which questions are asked next; returns the room."""
         self.lead = UserId(self.hs.user("lead"))
         self.leads = RoomId(self.hs.room(self.pod, self.lead, self.mallory))
         second = replace(OPS_ROUTE, name=LEADS, room_id=self.leads, approvers=frozenset({self.lead}), **changes)

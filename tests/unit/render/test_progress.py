@@ -1,4 +1,4 @@
-"""How votes are shown: the same question, and who is for what."""
+"""What there is to say of an open question: the same question, who is for what, and where it was asked too."""
 
 from __future__ import annotations
 
@@ -7,15 +7,16 @@ from dataclasses import replace
 
 import pytest
 
-from agentpod_bot.core.ids import UserId
-from agentpod_bot.core.model import Outcome, TextPreview, Via
+from agentpod_bot.core.copies import seen_in
+from agentpod_bot.core.ids import EventId, RoomId, RouteName, UserId
+from agentpod_bot.core.model import Copy, Outcome, TextPreview, Via
 from agentpod_bot.core.scene import Left, WhyLeft
 from agentpod_bot.core.votes import Tally
 from agentpod_bot.render import notices
 from agentpod_bot.render.content import MAX_EVENT_BYTES, event_size
 from agentpod_bot.render.outcome import outcome
 from agentpod_bot.render.progress import still_asked
-from tests.unit.render.samples import ASKED, OWNER, composed, ended, posted
+from tests.unit.render.samples import ASKED, ASKED_MS, MINUTE, OWNER, composed, ended, golden, posted
 
 SECOND = UserId("@second:example.org")
 QUESTION = posted()
@@ -134,3 +135,40 @@ def test_the_notice_to_the_requester_says_that_another_has_to_approve() -> None:
     assert "K7" in body
     unknown = notices.from_requester(QUESTION, reply_to=OWNER)["body"]  # type: ignore[arg-type]  # any id
     assert unknown.startswith("Nobody can approve K7")
+
+
+COPIED = replace(
+    QUESTION,
+    copy=Copy(
+        route=RouteName("leads"),
+        room_id=RoomId("!leads"),
+        asked_at_ms=ASKED_MS + 10 * MINUTE,
+        offered=(),
+        event_id=EventId("$there"),
+    ),
+)
+
+
+def test_where_a_question_was_asked_too_is_said_in_its_own_room_before_the_votes() -> None:
+    edit = still_asked(COPIED, composed(), [Tally(ALWAYS, (OWNER,), 2)])
+    line = "Also asked on route leads at 10:10 UTC, for nobody had answered."
+    assert edit["body"] == f"* K7: {line} \u00b7 {LINE}"
+    assert edit["m.new_content"]["body"].replace(f"\n{line}\n{LINE}", "") == composed()["body"]
+    assert edit["m.new_content"]["m.mentions"] == composed()["m.mentions"]
+    assert edit["m.mentions"] == {}
+
+
+def test_the_edit_of_an_escalated_question_is_exactly_this() -> None:
+    assert still_asked(COPIED, composed(), []) == golden("progress_escalated")
+
+
+@pytest.mark.parametrize("changes", [{"event_id": None}, {"withdrawn_at_ms": ASKED_MS}])
+def test_nothing_is_said_of_a_copy_that_its_room_does_not_have(changes: dict[str, object]) -> None:
+    copy = replace(COPIED.copy, **changes)  # type: ignore[arg-type, type-var]  # it has one, with these fields
+    assert still_asked(replace(COPIED, copy=copy), composed(), [])["m.new_content"] == composed()
+
+
+def test_the_copy_itself_does_not_say_where_else_it_is_asked() -> None:
+    there = seen_in(COPIED, RoomId("!leads"))
+    assert there is not None
+    assert still_asked(there, composed(), [])["m.new_content"] == composed()
