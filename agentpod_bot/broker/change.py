@@ -168,7 +168,7 @@ def audit(
 def edit_again(tx: Tx, question: Question, after: After, means: Means) -> None:
     """Have the outcome shown anew, wherever it is shown."""
     for place in copies.places(question):
-        if not copies.is_withdrawn(place):
+        if not copies.is_gone(place):
             edit_place_again(tx, place, after, means)
 
 
@@ -195,7 +195,7 @@ def _edit(tx: Tx, place: Question, name: str, priority: Priority, *, after: Afte
 def _show_outcome(tx: Tx, question: Question, after: After, means: Means) -> None:
     room_id = question.asked.room_id
     dropped = tx.drop_all_unsent(question.row, room_id, (UPLOAD, QUESTION, REMINDER, AFTER_QUIET, KEYCAPS))
-    if QUESTION in dropped or copies.is_withdrawn(question):
+    if QUESTION in dropped or copies.is_gone(question):
         return  # no try was made, so that the room never heard of it; or it does not show it any more
     tx.enqueue(means.effect(room_id, OUTCOME, Priority.EDIT, None, row=question.row))
     after.rooms.add(room_id)

@@ -16,7 +16,7 @@ from agentpod_bot.broker.change import After, Means, audit, change, edit_place_a
 from agentpod_bot.broker.said_back import SaidBack
 from agentpod_bot.broker.scenes import in_room, scene_of
 from agentpod_bot.broker.votes import take, withdraw
-from agentpod_bot.core.copies import is_withdrawn
+from agentpod_bot.core.copies import is_gone
 from agentpod_bot.core.ids import Code, TxnId
 from agentpod_bot.core.judge import judge_reacted, judge_said
 from agentpod_bot.core.lifecycle import Lapsed, Posted, Undelivered
@@ -238,7 +238,7 @@ class Inbox:
         """Our own edit of our own question. One that shows it open after its end was on its way too long."""
         if event.closes:
             places.show_closed(tx, question, event.ts)
-        elif question.shown_closed_ts is not None and not is_withdrawn(question):
+        elif question.shown_closed_ts is not None and not is_gone(question):
             edit_place_again(tx, question, after, self._means)
 
     def _shown(self, tx: Tx, event: OwnQuestion, room: RoomState, after: After) -> None:

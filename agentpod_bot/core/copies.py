@@ -34,10 +34,11 @@ def places(question: Question) -> tuple[Question, ...]:
     return (whole,) if whole.copy is None else (whole, _as_copied(whole, whole.copy))
 
 
-def is_withdrawn(place: Question) -> bool:
-    """Whether this is the view of a copy that cannot be answered any more."""
-    copy = place.copy
-    return place.original is not None and copy is not None and copy.withdrawn_at_ms is not None
+def is_gone(place: Question) -> bool:
+    """Whether the event of this place is gone from its room, or never came there: no edit can show anything of it."""
+    if place.original is None:
+        return place.status is Status.UNDELIVERABLE
+    return place.copy is not None and place.copy.withdrawn_at_ms is not None
 
 
 def offers_alike(one: tuple[Offered, ...], other: tuple[Offered, ...]) -> bool:

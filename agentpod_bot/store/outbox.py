@@ -9,7 +9,7 @@ from sqlalchemy.dialects.sqlite import insert
 
 from agentpod_bot.core.ids import Row
 from agentpod_bot.core.kept import Priority
-from agentpod_bot.store.records import EFFECT_COLUMNS, effect_of
+from agentpod_bot.store.kept import EFFECT_COLUMNS, effect_of
 from agentpod_bot.store.tables import EffectState, is_hint, is_unsent, outbox, questions
 from agentpod_bot.store.transaction import Transaction
 

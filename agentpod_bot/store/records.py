@@ -1,4 +1,4 @@
-"""Between stored records and the values of `core.model` and `ports`; nothing is judged here."""
+"""Between stored records and the values of `core.model`; nothing is judged here."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Text, cast
 
-from agentpod_bot.core.kept import AuditRow, Effect, Priority
 from agentpod_bot.core.model import (
     Attachment,
     Claim,
@@ -30,8 +29,7 @@ from agentpod_bot.core.model import (
     TextPreview,
     Via,
 )
-from agentpod_bot.core.room import Foreign
-from agentpod_bot.store.tables import audit, copies, decisions, foreign_questions, outbox, questions
+from agentpod_bot.store.tables import copies, decisions, questions
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -109,40 +107,6 @@ QUESTION_COLUMNS = (
     *COPY_COLUMNS,
 )
 """What `question_of` reads, in its order."""
-
-EFFECT_COLUMNS = (
-    outbox.c.effect_id,
-    outbox.c.question_row,
-    outbox.c.room_id,
-    outbox.c.effect,
-    outbox.c.priority,
-    outbox.c.event_type,
-    outbox.c.content,
-    outbox.c.txn_id,
-    outbox.c.not_before_ms,
-    outbox.c.attempts,
-)
-FOREIGN_COLUMNS = (
-    foreign_questions.c.event_id,
-    foreign_questions.c.room_id,
-    foreign_questions.c.sender,
-    foreign_questions.c.code,
-    foreign_questions.c.shown_ts,
-    foreign_questions.c.expires_at_ms,
-    foreign_questions.c.closed_ts,
-)
-AUDIT_COLUMNS = (
-    audit.c.what,
-    audit.c.at_ms,
-    audit.c.question_row,
-    audit.c.client,
-    audit.c.request_id,
-    audit.c.revision,
-    audit.c.room_id,
-    audit.c.sender,
-    audit.c.event_id,
-    audit.c.detail,
-)
 
 
 def values_of_question(question: NewQuestion) -> dict[str, Any]:
@@ -367,54 +331,6 @@ def value_of_progress(progress: Progress) -> dict[str, Any]:
         "failure_reason": progress.failure_reason,
         "status": progress.status,
     }
-
-
-def effect_of(record: Record[*tuple[Any, ...]]) -> Effect:
-    """The effect in a record of `EFFECT_COLUMNS`."""
-    effect_id, row, room_id, effect, priority, event_type, content, txn_id, not_before_ms, attempts = record
-    return Effect(
-        effect_id=effect_id,
-        row=row,
-        room_id=room_id,
-        effect=effect,
-        priority=Priority(priority),
-        event_type=event_type,
-        content=content,
-        txn_id=txn_id,
-        not_before_ms=not_before_ms,
-        attempts=attempts,
-    )
-
-
-def foreign_of(record: Record[*tuple[Any, ...]]) -> Foreign:
-    """The other account's question in a record of `FOREIGN_COLUMNS`."""
-    event_id, room_id, sender, code, shown_ts, expires_at_ms, closed_ts = record
-    return Foreign(
-        event_id=event_id,
-        room_id=room_id,
-        sender=sender,
-        code=code,
-        shown_ts=shown_ts,
-        expires_at_ms=expires_at_ms,
-        closed_ts=closed_ts,
-    )
-
-
-def audit_row_of(record: Record[*tuple[Any, ...]]) -> AuditRow:
-    """The line in a record of `AUDIT_COLUMNS`."""
-    what, at_ms, row, client, request_id, revision, room_id, sender, event_id, detail = record
-    return AuditRow(
-        what=what,
-        at_ms=at_ms,
-        row=row,
-        client=client,
-        request_id=request_id,
-        revision=revision,
-        room_id=room_id,
-        sender=sender,
-        event_id=event_id,
-        detail=detail,
-    )
 
 
 def _written_option(option: Option) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -46,7 +46,7 @@ async def test_the_approver_is_reminded_in_the_thread_and_answers_there(
         assert content["msgtype"] == "m.text"
         assert content["m.mentions"] == {"user_ids": [cast.owner.user_id]}
         assert content["m.relates_to"]["event_id"] == question["event_id"]
-        relation = {"rel_type": "m.thread", "event_id": question["event_id"], "is_falling_back": True}
+        relation: dict[str, Any] = {"rel_type": "m.thread", "event_id": question["event_id"], "is_falling_back": True}
         relation["m.in_reply_to"] = {"event_id": reminder["event_id"]}
         await owner.send(cast.room_id, {"msgtype": "m.text", "body": "2", "m.relates_to": relation})
         decision = (await waiting).body["decision"]

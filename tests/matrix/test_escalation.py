@@ -279,8 +279,9 @@ async def test_a_decision_that_was_fetched_is_shown_as_delivered_in_both_rooms(r
         await rig.hs.until(lambda: outcomes(rig, question.event_id) and outcomes(rig, copy_id(question)))
         async with pod.parts.broker.waiting(done, up_to_s=0):
             pass
-        for event_id in (question.event_id, copy_id(question)):
-            await rig.hs.until(lambda at=event_id: len(outcomes(rig, at)) == 2)
+        both = (question.event_id, copy_id(question))
+        await rig.hs.until(lambda: all(len(outcomes(rig, event_id)) == 2 for event_id in both))
+        for event_id in both:
             assert "delivered" in outcomes(rig, event_id)[-1]["m.new_content"]["body"]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -81,7 +81,7 @@ async def test_an_answer_to_the_reminder_or_in_its_thread_answers_the_question(
         await rig.hs.until(rig.reminders)
         [event] = [e for e in rig.hs.sent_by(rig.pod) if e["content"] in rig.reminders()]
         if in_thread:
-            relation = {"rel_type": "m.thread", "event_id": question.event_id, "is_falling_back": True}
+            relation: dict[str, Any] = {"rel_type": "m.thread", "event_id": question.event_id, "is_falling_back": True}
             relation["m.in_reply_to"] = {"event_id": event["event_id"]}
             rig.hs.post(rig.room, rig.owner, {"msgtype": "m.text", "body": "1", "m.relates_to": relation})
         else:

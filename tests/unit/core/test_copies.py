@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from agentpod_bot.core.answer import Selected
-from agentpod_bot.core.copies import is_withdrawn, offers_alike, places, seen_in
+from agentpod_bot.core.copies import is_gone, offers_alike, places, seen_in
 from agentpod_bot.core.ids import EventId, RoomId, RouteName
 from agentpod_bot.core.judge import judge_said
 from agentpod_bot.core.lifecycle import Answered, Effect, Undelivered, step
@@ -92,7 +92,7 @@ def test_a_copy_is_open_only_while_its_room_shows_it(changes: dict[str, object],
     place = there(replace(WHOLE, copy=replace(COPY, **changes)))  # type: ignore[arg-type]  # real fields
     assert place.status is status
     assert WHOLE.is_open
-    assert is_withdrawn(place) is ("withdrawn_at_ms" in changes)
+    assert is_gone(place) is ("withdrawn_at_ms" in changes)
 
 
 @pytest.mark.parametrize("changes", [{}, {"event_id": None}, {"withdrawn_at_ms": START}])
@@ -135,6 +135,8 @@ def test_what_can_no_longer_be_shown_in_its_own_room_is_shown_in_the_copys() -> 
     after, effects = step(WHOLE, Undelivered("redacted"), START + 1)
     assert after.status is Status.UNDELIVERABLE
     assert effects == (Effect.RELEASE, Effect.SHOW_IN_COPY)
+    assert [is_gone(place) for place in places(after)] == [True, False]
+    assert not any(is_gone(place) for place in places(WHOLE))
 
 
 def test_offers_are_alike_where_the_same_numbers_mean_the_same() -> None:
