@@ -37,8 +37,8 @@ from agentpod_bot.errors import HomeserverUnavailable, RateLimited, Refused, Sto
 from agentpod_bot.render.attachment import file_message
 from agentpod_bot.render.notices import keycaps
 from agentpod_bot.render.outcome import closed_message, outcome
-from agentpod_bot.render.progress import still_asked
 from agentpod_bot.render.reminder import reminder
+from agentpod_bot.render.standing import still_asked
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -15,7 +15,7 @@ from agentpod_bot.core.votes import Tally
 from agentpod_bot.render import notices
 from agentpod_bot.render.content import MAX_EVENT_BYTES, event_size
 from agentpod_bot.render.outcome import outcome
-from agentpod_bot.render.progress import still_asked
+from agentpod_bot.render.standing import still_asked
 from tests.unit.render.samples import ASKED, ASKED_MS, MINUTE, OWNER, composed, ended, golden, posted
 
 SECOND = UserId("@second:example.org")
@@ -159,7 +159,7 @@ def test_where_a_question_was_asked_too_is_said_in_its_own_room_before_the_votes
 
 
 def test_the_edit_of_an_escalated_question_is_exactly_this() -> None:
-    assert still_asked(COPIED, composed(), []) == golden("progress_escalated")
+    assert still_asked(COPIED, composed(), []) == golden("standing_escalated")
 
 
 @pytest.mark.parametrize("changes", [{"event_id": None}, {"withdrawn_at_ms": ASKED_MS}])
