@@ -53,7 +53,8 @@ COMPILE = $(VENV)/bin/uv pip compile pyproject.toml --quiet --universal --python
 	--generate-hashes --no-emit-index-url --no-annotate --no-header
 lock: $(PY) ## Renew the lock files (ARGS=--upgrade)
 	@$(PIP) uv
-	@$(COMPILE) --extra demo --extra dev --output-file requirements-dev.lock $(ARGS)
+	@$(COMPILE) --extra bridges --extra demo --extra dev --output-file requirements-dev.lock $(ARGS)
+	@$(COMPILE) --extra bridges --constraints requirements-dev.lock --output-file requirements-bridges.lock $(ARGS)
 	@$(COMPILE) --extra demo --constraints requirements-dev.lock --output-file requirements-demo.lock $(ARGS)
 	@$(COMPILE) --constraints requirements-dev.lock --output-file requirements.lock $(ARGS)
 	@$(subst pip compile pyproject.toml,pip compile --group build,$(COMPILE)) \

@@ -152,6 +152,7 @@ class Daemon:
 
     async def _matrix(self) -> None:
         """Reach the homeserver, catch up with the rooms, and only then begin to speak there."""
+        await self._recover()
         await self._reach()
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._rooms.run(), name="rooms")
@@ -162,6 +163,18 @@ class Daemon:
                     log.warning("not_in_room", route=name, room_id=route.room_id, invite=self._world.own)
             log.info("ready", routes=len(self._world.policy.routes))
             tasks.create_task(self._parts.outbox.run(), name="outbox")
+            tasks.create_task(self._parts.holds.run(), name="holds")
+
+    async def _recover(self) -> None:
+        """Learn what calls of an earlier run held."""
+        while True:
+            try:
+                await self._parts.holds.recover()
+            except StoreUnavailable as error:
+                log.warning("start_waits_for_the_store", error=error.code, reason=str(error), wait_s=FIRST_RETRY_S)
+                await self._clock.sleep(FIRST_RETRY_S)
+            else:
+                return
 
     async def _reach(self) -> None:
         """Wait for the homeserver; make sure that the token is the bot's and that every alias means a room."""
@@ -300,6 +313,7 @@ def policy_of(settings: Settings, aliases: dict[str, RoomId]) -> Policy:
                 remind_before_ms=route.remind_before_ms,
                 escalation=route.escalate,
                 quiet=route.quiet_hours,
+                hands_back=route.when_unanswered == "terminal",
             )
             for name, route in settings.routes.items()
         },
@@ -324,6 +338,7 @@ def tokens_of(settings: Settings) -> list[tuple[str, Caller]]:
                 routes=frozenset(RouteName(route) for route in client.routes),
                 harnesses=frozenset(client.harnesses),
                 requester=client.requester,
+                codex_version=client.codex_version,
             ),
         )
         for name, client in settings.clients.items()

@@ -189,6 +189,10 @@ class Tx(CopyTx, Protocol):
         """Open questions whose deadline is reached (`expires_at_ms <= now_ms`)."""
         ...
 
+    def held(self) -> tuple[Question, ...]:
+        """Held questions that are open, or decided and neither delivered nor given up, oldest first."""
+        ...
+
     def next_deadline(self) -> int | None:
         """The earliest deadline of an open question."""
         ...

@@ -9,16 +9,18 @@ from typing import TYPE_CHECKING
 from aiohttp import web
 
 from agentpod_bot.api import openapi
-from agentpod_bot.api.calls import BROKER, HOSTS, LIMITS, METRICS, READINESS, SCHEMA, STOPPING, TOKENS
+from agentpod_bot.api.calls import ADAPTERS, BROKER, HOSTS, LIMITS, METRICS, READINESS, SCHEMA, STOPPING, TOKENS
 from agentpod_bot.api.gate import admit, answer, label
 from agentpod_bot.api.routes import ROUTES
+from agentpod_bot.harness import registry
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from agentpod_bot.api.connection import Limits
     from agentpod_bot.api.ports import Broker, Metrics, Readiness
     from agentpod_bot.api.tokens import Tokens
+    from agentpod_bot.harness.adapter import Harness
 
 _NAME = re.compile(r"\{([a-z_]+)\}")
 
@@ -31,6 +33,7 @@ def application(
     metrics: Metrics,
     limits: Limits,
     allowed_hosts: Iterable[str] = (),
+    adapters: Mapping[str, Harness] = registry.ADAPTERS,
 ) -> web.Application:
     """Make the application. `allowed_hosts` are names (without port) beside those of the loopback."""
     app = web.Application(middlewares=[answer, admit], client_max_size=limits.body_bytes)
@@ -41,6 +44,7 @@ def application(
     app[LIMITS] = limits
     app[HOSTS] = frozenset(host.lower() for host in allowed_hosts)
     app[SCHEMA] = openapi.encoded()
+    app[ADAPTERS] = adapters
     app[STOPPING] = asyncio.Event()
     app.on_response_prepare.append(label)
     for route in ROUTES:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field
 
-from agentpod_bot.core.ids import SessionId
+from agentpod_bot.core.ids import RouteName, SessionId
 from agentpod_bot.core.model import Claim, Progress, Status
 from agentpod_bot.errors import Invalid
 from agentpod_bot.harness.native import Shape
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 MAX_WAIT_S = 600
+MAX_TIMEOUT_S = 30 * 86_400
 DEFAULT_LIMIT = 50
 MAX_LIMIT = 100
 MAX_CURSOR = 2**63 - 1
@@ -76,6 +77,20 @@ class Query:
         if _SECONDS.fullmatch(text) is None or float(text) > MAX_WAIT_S:
             raise Invalid(("query", "wait"), f"must be a number of seconds from 0 to {MAX_WAIT_S}")
         return float(text)
+
+    def timeout_s(self) -> int | None:
+        """After how many seconds the caller's harness stops waiting, where that is not its usual time-out."""
+        text = self._one("timeout")
+        if text is None:
+            return None
+        if _WHOLE.fullmatch(text) is None or not 1 <= int(text) <= MAX_TIMEOUT_S:
+            raise Invalid(("query", "timeout"), f"must be a whole number of seconds from 1 to {MAX_TIMEOUT_S}")
+        return int(text)
+
+    def route(self) -> RouteName | None:
+        """The route that is asked on."""
+        text = self._one("route")
+        return None if text is None else RouteName(text)
 
     def status(self) -> Status | None:
         """The status that is asked for."""

@@ -11,6 +11,7 @@ from agentpod_bot.api.connection import Connection, Limits
 from agentpod_bot.api.tokens import Tokens
 from agentpod_bot.core.model import Caller
 from agentpod_bot.errors import BodyTooLarge, BodyTooSlow, MalformedHttp, UnsupportedMediaType
+from agentpod_bot.harness.adapter import Manner
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
 
     from agentpod_bot.api.ports import Broker, Metrics, Readiness
+    from agentpod_bot.harness.adapter import Harness
 
 BROKER: web.AppKey[Broker] = web.AppKey("broker")
 TOKENS = web.AppKey("tokens", Tokens)
@@ -27,10 +29,12 @@ READINESS: web.AppKey[Readiness] = web.AppKey("readiness")
 METRICS: web.AppKey[Metrics] = web.AppKey("metrics")
 SCHEMA = web.AppKey("schema", bytes)
 STOPPING = web.AppKey("stopping", asyncio.Event)
+ADAPTERS: web.AppKey[Mapping[str, Harness]] = web.AppKey("adapters")
 
 CALLER = web.RequestKey("caller", Caller)
 CORRELATION_ID = web.RequestKey("correlation_id", str)
 SENT = web.RequestKey("sent", web.StreamResponse)
+MANNER = web.RequestKey("manner", Manner)
 
 T = TypeVar("T")
 

@@ -23,7 +23,8 @@ from agentpod_bot.api.calls import (
     send,
 )
 from agentpod_bot.api.connection import CORRELATION_HEADER, new_correlation_id
-from agentpod_bot.api.problem import INTERNAL, PROBLEMS, of_error, of_http, problem
+from agentpod_bot.api.problem import INTERNAL, PROBLEMS, code_of_http, of_error, of_http, problem
+from agentpod_bot.api.refusals import refusal
 from agentpod_bot.api.view import View, view
 from agentpod_bot.core.ids import Row
 from agentpod_bot.errors import (
@@ -58,15 +59,16 @@ async def answer(request: web.Request, handler: Handler) -> web.StreamResponse:
         try:
             response = await handler(request)
         except AgentpodError as failure:
-            response = await _said(request, failure)
+            response = await refusal(request, failure.code, str(failure)) or await _said(request, failure)
         except web.HTTPException as failure:
-            response = of_http(failure, correlation_id=correlation_id)
+            of_library = of_http(failure, correlation_id=correlation_id)
+            response = await refusal(request, code_of_http(failure), "") or of_library
         except ConnectionError:
             raise
         except Exception:
             # The only place where anything may be caught: what nobody expected is told in the log alone.
             log.exception("http_request_failed", method=request.method, route=_route_of(request))
-            response = problem(INTERNAL, "", correlation_id=correlation_id)
+            response = await refusal(request, INTERNAL, "") or problem(INTERNAL, "", correlation_id=correlation_id)
         if SENT in request and response is not request[SENT]:
             log.warning("http_call_failed_after_its_answer", route=_route_of(request), status=response.status)
             response = request[SENT]

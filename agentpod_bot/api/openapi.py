@@ -102,7 +102,7 @@ def _responses(route: Route, references: Mapping[Any, dict[str, Any]]) -> dict[s
                 described.append("Every metric, in Prometheus's text format.")
                 content[answer] = {"schema": {"type": "string"}}
             case str():
-                described.append("This document.")
+                described.append("JSON of a shape that is not described here.")
                 content[answer] = {"schema": {"type": "object"}}
             case _:
                 described.append((answer.__doc__ or "").partition("\n")[0])

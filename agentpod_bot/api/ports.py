@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
-    from agentpod_bot.core.ids import RequestId, Row, SessionId
+    from agentpod_bot.core.ids import RequestId, RouteName, Row, SessionId
     from agentpod_bot.core.kept import Page
+    from agentpod_bot.core.lifecycle import AnsweredElsewhere, Cancelled
     from agentpod_bot.core.model import Caller, Claim, PermissionRequest, Progress, Question, Status, Submitted
+    from agentpod_bot.core.policy import Route
 
 Readiness = Callable[[], Awaitable[tuple[str, ...]]]
 """Codes of what keeps the daemon from being ready; empty where nothing does."""
@@ -23,6 +25,33 @@ class Broker(Protocol):
 
     async def submit(self, asked: PermissionRequest, caller: Caller) -> Submitted:
         """Take a request, or find the one that it repeats."""
+        ...
+
+    def route(self, caller: Caller, name: RouteName | None, harness: str) -> Route:
+        """The route on which a caller may ask in a harness's shape; raises `Invalid`, `Forbidden`."""
+        ...
+
+    def held(
+        self, asked: PermissionRequest, caller: Caller, *, harness: str, patience_ms: int | None
+    ) -> AbstractAsyncContextManager[Question]:
+        """Ask in a harness's shape; give the question when it is closed.
+
+        It expires after `patience_ms` at the latest. The body answers the call; leaving it
+        without an exception marks it delivered. Entering raises what `submit` and `waiting` do.
+        """
+        ...
+
+    async def close_held(
+        self,
+        caller: Caller,
+        *,
+        harness: str,
+        session_id: SessionId | None,
+        prefixes: tuple[str, ...],
+        every: bool,
+        event: AnsweredElsewhere | Cancelled,
+    ) -> tuple[RequestId, ...]:
+        """Close open questions that a harness needs no longer: all that are called so, or the oldest."""
         ...
 
     def waiting(self, question: Question, *, up_to_s: float) -> AbstractAsyncContextManager[Question]:

@@ -137,8 +137,13 @@ def of_error(error: AgentpodError, *, correlation_id: str, shown: View | None = 
     return problem(error.code, str(error), correlation_id=correlation_id, faults=faults, shown=shown, headers=headers)
 
 
+def code_of_http(failure: web.HTTPException) -> str:
+    """The code of a failure that the HTTP library found."""
+    return _OF_STATUS.get(failure.status, "malformed_http" if failure.status < 500 else INTERNAL)  # noqa: PLR2004 - 5xx
+
+
 def of_http(failure: web.HTTPException, *, correlation_id: str) -> web.Response:
     """Say a failure that the HTTP library found (no such path, another method)."""
-    code = _OF_STATUS.get(failure.status, "malformed_http" if failure.status < 500 else INTERNAL)  # noqa: PLR2004 - 5xx
+    code = code_of_http(failure)
     headers = {"Allow": failure.headers["Allow"]} if "Allow" in failure.headers else None
     return problem(code, "", correlation_id=correlation_id, headers=headers)

@@ -5,8 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from agentpod_bot.api import handlers
-from agentpod_bot.api.bodies import DEFAULT_LIMIT, MAX_LIMIT, MAX_WAIT_S, AnsweredElsewhereBody, ProgressBody
+from agentpod_bot.api import handlers, held
+from agentpod_bot.api.bodies import (
+    DEFAULT_LIMIT,
+    MAX_LIMIT,
+    MAX_TIMEOUT_S,
+    MAX_WAIT_S,
+    AnsweredElsewhereBody,
+    ProgressBody,
+)
 from agentpod_bot.api.view import Alive, Cancelled, NotReady, Ready, View, Views
 from agentpod_bot.core.model import Status
 from agentpod_bot.harness.native import NativeRequest
@@ -22,7 +29,7 @@ if TYPE_CHECKING:
 PROMETHEUS = "text/plain"
 """Marks an answer that is Prometheus's text format."""
 ANY_JSON = "application/json"
-"""Marks an answer that is a JSON object of no model here."""
+"""Marks an answer that is JSON of no model here."""
 
 EVERY = ("malformed_http", "host_not_allowed", "origin_not_allowed", "expectation_failed", "internal_error")
 """What any call may be answered."""
@@ -56,6 +63,17 @@ WAIT = Parameter(
     "Seconds to hold the call until the request is closed; answers with what there is then. A POST whose token "
     "holds too many waiting calls already is answered at once.",
     {"type": "number", "minimum": 0, "maximum": MAX_WAIT_S, "default": 0},
+)
+ROUTE = Parameter(
+    "route",
+    "The route to ask on; the token's only one where it is left out.",
+    {"type": "string", "minLength": 1, "maxLength": 255},
+)
+TIMEOUT = Parameter(
+    "timeout",
+    "Seconds after which the harness stops waiting, as it is configured; the question expires before. Where it is "
+    "left out, that harness's usual time-out counts.",
+    {"type": "integer", "minimum": 1, "maximum": MAX_TIMEOUT_S},
 )
 PAGING = (
     Parameter(
@@ -166,6 +184,24 @@ ROUTES = (
         handler=handlers.cancel_all,
         answers={200: Cancelled},
         problems=STORED,
+    ),
+    Route(
+        method="POST",
+        path="/v1/harness/{harness}",
+        handler=held.ask_in_its_words,
+        query=(ROUTE, TIMEOUT),
+        answers={200: ANY_JSON},
+        problems=(
+            "forbidden",
+            "not_found",
+            "request_id_reused",
+            "request_closed",
+            "too_large",
+            "too_many_pending",
+            "too_many_waits",
+            *NOBODY_TO_ASK,
+            *STORED,
+        ),
     ),
     Route(method="GET", path="/healthz", handler=handlers.alive, answers={200: Alive}, needs_token=False),
     Route(

@@ -10,6 +10,7 @@ from agentpod_bot.broker.change import Means
 from agentpod_bot.broker.commit import Bell, Commit
 from agentpod_bot.broker.deadlines import Deadlines
 from agentpod_bot.broker.escalation import Escalations
+from agentpod_bot.broker.holds import Holds
 from agentpod_bot.broker.inbox import Inbox
 from agentpod_bot.broker.outbox import Outbox
 from agentpod_bot.broker.rooms import Rooms
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """Everything between HTTP and Matrix, built once. `outbox`, `rooms` and `deadlines` have to be run."""
+    """Everything between HTTP and Matrix, built once. `outbox`, `rooms`, `deadlines` and `holds` have to be run."""
 
     world: World
     waiters: Waiters
@@ -33,6 +34,7 @@ class Parts:
     rooms: Rooms
     deadlines: Deadlines
     escalations: Escalations
+    holds: Holds
     commit: Commit
 
 
@@ -48,15 +50,26 @@ def assemble(
     rooms = Rooms(world, homeserver)
     escalations = Escalations(means, commit)
     deadlines = Deadlines(store, means, commit, escalations)
+    holds = Holds(store, means, commit)
     outbox = Outbox(store, homeserver, means, waiters=waiters, commit=commit, bell=bell, meter=meter)
     return Parts(
         world=world,
         waiters=waiters,
-        broker=Broker(store, means, waiters=waiters, commit=commit, outbox=outbox, deadlines=deadlines, meter=meter),
+        broker=Broker(
+            store,
+            means,
+            waiters=waiters,
+            commit=commit,
+            outbox=outbox,
+            deadlines=deadlines,
+            holds=holds,
+            meter=meter,
+        ),
         inbox=Inbox(store, means, commit, rooms),
         outbox=outbox,
         rooms=rooms,
         deadlines=deadlines,
         escalations=escalations,
+        holds=holds,
         commit=commit,
     )

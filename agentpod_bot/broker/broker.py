@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import structlog
 
 from agentpod_bot.broker.change import audit, change, edit_again
 from agentpod_bot.broker.commit import LATER_S
-from agentpod_bot.broker.submit import submit
+from agentpod_bot.broker.submit import NATIVE, submit
 from agentpod_bot.core.lifecycle import AnsweredElsewhere, Cancelled
-from agentpod_bot.core.model import Outcome, Status
+from agentpod_bot.core.model import Meaning, Outcome, Status
 from agentpod_bot.errors import Forbidden, Invalid, NotDecided, NotFound, RequestClosed, ShuttingDown
 
 if TYPE_CHECKING:
@@ -21,9 +22,10 @@ if TYPE_CHECKING:
     from agentpod_bot.broker.change import After, Means
     from agentpod_bot.broker.commit import Commit
     from agentpod_bot.broker.deadlines import Deadlines
+    from agentpod_bot.broker.holds import Dropped, Holds
     from agentpod_bot.broker.outbox import Outbox, Ready
     from agentpod_bot.broker.waiters import Waiters
-    from agentpod_bot.core.ids import ClientName, RequestId, Row, SessionId
+    from agentpod_bot.core.ids import ClientName, RequestId, RouteName, Row, SessionId
     from agentpod_bot.core.kept import Page
     from agentpod_bot.core.lifecycle import Event
     from agentpod_bot.core.model import Caller, Claim, PermissionRequest, Progress, Question, Submitted
@@ -45,6 +47,7 @@ class Broker:
         commit: Commit,
         outbox: Outbox,
         deadlines: Deadlines,
+        holds: Holds,
         meter: Meter,
     ) -> None:
         self._store = store
@@ -53,23 +56,88 @@ class Broker:
         self._commit = commit
         self._outbox = outbox
         self._deadlines = deadlines
+        self._holds = holds
         self._meter = meter
 
-    async def submit(self, asked: PermissionRequest, caller: Caller, *, harness: str = "native") -> Submitted:
+    async def submit(self, asked: PermissionRequest, caller: Caller) -> Submitted:
         """Store one request and have it asked, or join the one that it repeats.
 
         Raises `Invalid`, `Forbidden`, `TooLarge`, `RequestIdReused`, `RequestClosed`,
         `TooManyPending`, `Unavailable` and its kinds; nothing is stored then.
         """
+        return await self._submit(asked, caller, NATIVE, None)
+
+    @asynccontextmanager
+    async def held(
+        self, asked: PermissionRequest, caller: Caller, *, harness: str, patience_ms: int | None
+    ) -> AsyncIterator[Question]:
+        """Ask in a harness's shape, and enter when the question is closed, with how it ended.
+
+        The question expires after `patience_ms` at the latest, for then nobody listens.
+        The body tells the harness; leaving it without an exception marks the question as
+        delivered. Where it is left otherwise, and `asked.hold` is set, the same call has
+        ten seconds to come back. Entering raises what `submit` and `waiting` raise.
+        """
+        self._waiters.check(caller.client, limit=self._means.world.policy.limits.max_waits_per_token)
+        if patience_ms is not None:
+            wanted_ms = self._means.world.policy.limits.ttl_ms if asked.ttl_ms is None else asked.ttl_ms
+            asked = replace(asked, ttl_ms=min(wanted_ms, patience_ms))
+        twin = None if asked.hold is None else asked.hold.twin
+        dropped = None if twin is None else self._holds.claim(caller.client, harness, twin)
+        submitting = asyncio.create_task(self._submit(asked, caller, harness, dropped))
+        try:
+            question = (await asyncio.shield(submitting)).question
+        except asyncio.CancelledError:  # the harness hung up; what was stored is held by nobody
+            submitting.add_done_callback(self._drop_submitted)
+            raise
+        self._holds.attach(question)
+        answered = False
+        try:
+            async with self.waiting(question, up_to_s=None) as ended:
+                yield ended
+                answered = True
+                if _goes_on(ended):
+                    self._holds.allowed(ended)
+        finally:
+            self._holds.detach(question, answered=answered)
+
+    def _drop_submitted(self, submitting: asyncio.Task[Submitted]) -> None:
+        if submitting.cancelled():
+            return
+        if (fault := submitting.exception()) is not None:
+            log.info("abandoned_call_failed", error=type(fault).__name__)
+            return
+        question = submitting.result().question
+        self._holds.attach(question)
+        self._holds.detach(question, answered=False)
+
+    async def _submit(
+        self, asked: PermissionRequest, caller: Caller, harness: str, dropped: Dropped | None
+    ) -> Submitted:
+        twin = None if dropped is None else dropped.row
+        joined: Row | None = None
+        try:
+            submitted = await self._store_request(asked, caller, harness, twin)
+            joined = submitted.question.row
+        finally:
+            if dropped is not None and joined != dropped.row:
+                self._holds.give_back(dropped)
+        return submitted
+
+    async def _store_request(
+        self, asked: PermissionRequest, caller: Caller, harness: str, twin: Row | None
+    ) -> Submitted:
         if self._waiters.stopping:
             raise ShuttingDown(None)
-        route = self._route(asked, caller, harness)
+        route = self.route(caller, asked.route, harness)
 
         reserved = self._outbox.reserve(route.room_id)
         ready: Ready | None = None
 
         def work(tx: Tx, after: After) -> tuple[Submitted, Ready | None]:
-            submitted = submit(tx, asked, caller, route, after=after, means=self._means)
+            submitted = submit(tx, asked, caller, route, after=after, means=self._means, harness=harness, twin=twin)
+            if submitted.question.asked.hold is not None:
+                self._holds.expect(submitted.question.row)
             known = submitted.question if submitted.created else None
             return submitted, self._outbox.begin(tx, route.room_id, known) if reserved else None
 
@@ -95,14 +163,16 @@ class Broker:
         )
 
     @asynccontextmanager
-    async def waiting(self, question: Question, *, up_to_s: float) -> AsyncIterator[Question]:
+    async def waiting(self, question: Question, *, up_to_s: float | None) -> AsyncIterator[Question]:
         """Enter when a question, just read, is closed, or `up_to_s` seconds passed, with what it is then.
+
+        None waits for as long as it takes.
 
         The body hands it to the client; leaving without an exception marks a closed one
         as delivered. Raises `ShuttingDown` and `TooManyWaits` on entering.
         """
         row = question.row
-        if not question.is_open or up_to_s <= 0:
+        if not question.is_open or (up_to_s is not None and up_to_s <= 0):
             yield question
             await self._deliver(question)
             return
@@ -161,8 +231,47 @@ class Broker:
         """Cancel every open request of the client; returns their ids."""
         return await self._cancel_all(caller, None, Cancelled("the client cancelled all its requests"))
 
-    def _route(self, asked: PermissionRequest, caller: Caller, harness: str) -> Route:
-        name = asked.route
+    async def close_held(
+        self,
+        caller: Caller,
+        *,
+        harness: str,
+        session_id: SessionId | None,
+        prefixes: tuple[str, ...],
+        every: bool,
+        event: Event,
+    ) -> tuple[RequestId, ...]:
+        """Close open questions that a harness needs no longer; returns their ids.
+
+        Those of the caller that were asked in that harness's shape, in that session if one
+        is given, and of which the request id or the hold's twin begins with one of
+        `prefixes`: all of them, or else the oldest, unless it was one that had been answered
+        here which ran.
+        """
+
+        def fits(question: Question) -> bool:
+            return (
+                question.key.client == caller.client
+                and question.asked.harness == harness
+                and session_id in {None, question.asked.session_id}
+                and _is_called(question, prefixes)
+            )
+
+        if self._holds.use_up(fits, every=every):
+            return ()
+
+        def work(tx: Tx, after: After) -> tuple[RequestId, ...]:
+            for question in tx.open_questions(client=caller.client, session_id=session_id):
+                if fits(question):
+                    change(tx, question, event, after, self._means)
+                    if not every:
+                        break
+            return tuple(question.key.request_id for question in after.closed)
+
+        return await self._commit(work)
+
+    def route(self, caller: Caller, name: RouteName | None, harness: str) -> Route:
+        """The route on which a caller asks in a harness's shape. Raises `Invalid`, `Forbidden`."""
         if name is None:
             if len(caller.routes) != 1:
                 raise Invalid(("route",), f"name one of this token's routes: {', '.join(sorted(caller.routes))}")
@@ -204,6 +313,18 @@ class Broker:
                     edit_again(tx, question, after, self._means)
 
         await self._commit(work)
+
+
+def _goes_on(ended: Question) -> bool:
+    """Whether the harness goes on with what it asked for, after a person's answer."""
+    chosen = None if ended.closing is None else ended.closing.option
+    return chosen is not None and chosen.option.meaning is not Meaning.REJECT
+
+
+def _is_called(question: Question, prefixes: tuple[str, ...]) -> bool:
+    hold = question.asked.hold
+    twin = None if hold is None else hold.twin
+    return question.key.request_id.startswith(prefixes) or (twin is not None and twin.startswith(prefixes))
 
 
 def _current(tx: Tx, client: ClientName, request_id: RequestId) -> Question:

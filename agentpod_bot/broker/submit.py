@@ -12,7 +12,7 @@ from agentpod_bot.core.ids import RequestId
 from agentpod_bot.core.kept import Priority
 from agentpod_bot.core.labels import check
 from agentpod_bot.core.lifecycle import Superseded
-from agentpod_bot.core.model import Attachment, Key, NewQuestion, Submitted
+from agentpod_bot.core.model import Attachment, Key, NewQuestion, Status, Submitted
 from agentpod_bot.core.policy import check_caps, check_reachable
 from agentpod_bot.core.text import folded
 from agentpod_bot.core.votes import check_decidable
@@ -22,20 +22,32 @@ from agentpod_bot.render.question import compose
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from agentpod_bot.core.ids import Code, RoomId
+    from agentpod_bot.core.ids import Code, RoomId, Row
     from agentpod_bot.core.model import Caller, Offered, Option, PermissionRequest, Question
     from agentpod_bot.core.policy import Limits, Route
     from agentpod_bot.ports import Tx
 
+NATIVE = "native"
 DAY_MS = 86_400_000
 SALT_BITS = 128
 
 
-def submit(tx: Tx, asked: PermissionRequest, caller: Caller, route: Route, *, after: After, means: Means) -> Submitted:
+def submit(
+    tx: Tx,
+    asked: PermissionRequest,
+    caller: Caller,
+    route: Route,
+    *,
+    after: After,
+    means: Means,
+    harness: str = NATIVE,
+    twin: Row | None = None,
+) -> Submitted:
     """Store a new question, or return the one that this request repeats.
 
     A repeat is recognised before deadline, caps and availability are looked at; none of
-    them refuses it. Raises what `Broker.submit` says.
+    them refuses it. `twin` is a question that asked the same and whose call has dropped.
+    Raises what `Broker.submit` says.
     """
     client = caller.client
     key = content_key(asked, route.name)
@@ -43,7 +55,10 @@ def submit(tx: Tx, asked: PermissionRequest, caller: Caller, route: Route, *, af
     if request_id is None and asked.request_seq is not None:
         request_id = RequestId(f"{asked.session_id}:{asked.request_seq}")
     earlier = None if request_id is None else tx.current(client, request_id)
-    if earlier is not None:
+    dropped = None if twin is None else tx.question(twin)
+    if dropped is not None and dropped.asked.content_key == key and _still_waits(dropped):
+        return Submitted(dropped, created=False)
+    if earlier is not None and not (harness != NATIVE and _is_over(earlier, key)):
         if earlier.asked.content_key == key:
             return Submitted(earlier, created=False)
         if not earlier.is_open:
@@ -57,7 +72,7 @@ def submit(tx: Tx, asked: PermissionRequest, caller: Caller, route: Route, *, af
     if trouble is not None:
         raise Unavailable(trouble)
     room = check_reachable(means.world.policy, route, means.world.room(route.room_id))
-    if earlier is not None:
+    if earlier is not None and earlier.is_open:
         change(tx, earlier, Superseded(), after, means)
     of_session, of_token, of_route = tx.open_counts(client=client, session_id=asked.session_id, route=route.name)
     check_caps(means.world.policy.limits, route, of_session=of_session, of_token=of_token, of_route=of_route)
@@ -99,6 +114,8 @@ def submit(tx: Tx, asked: PermissionRequest, caller: Caller, route: Route, *, af
         masked=route.mask_secrets,
         attachment=Attachment.WANTED,
         requester=caller.requester,
+        harness=harness,
+        hold=asked.hold,
     )
     new, content = compose(
         bare,
@@ -124,6 +141,22 @@ def codes_beside(
     ours = tx.open_questions(room_id=room_id) if in_room is None else in_room
     alive = [f for f in tx.foreign(room_id, since_ms=now_ms) if f.closed_ts is None and f.expires_at_ms >= now_ms]
     return frozenset(code for code in (*(q.asked.code for q in ours), *(f.code for f in alive)) if code is not None)
+
+
+def _is_over(earlier: Question, key: str) -> bool:
+    """Whether a harness's call that has the id of an earlier one asks anew, as its next revision."""
+    return not _still_waits(earlier) or (not earlier.is_open and earlier.asked.content_key != key)
+
+
+def _still_waits(earlier: Question) -> bool:
+    """Whether a harness's call that comes again waits for this question's end.
+
+    Otherwise it asks anew: an answer that was delivered, or that nobody waited for any
+    longer, was for another call, whatever the two call themselves.
+    """
+    return earlier.is_open or (
+        earlier.status is Status.DECIDED and earlier.delivered_at_ms is None and not earlier.gave_up
+    )
 
 
 def _deadline(asked: PermissionRequest, limits: Limits, now_ms: int) -> int:

@@ -40,6 +40,13 @@ class Waiters:
         """How many calls wait now."""
         return self._of_client.total()
 
+    def check(self, client: ClientName, *, limit: int) -> None:
+        """Raise what `place` would raise now."""
+        if self._stopping:
+            raise ShuttingDown(None)
+        if self._of_client[client] >= limit:
+            raise TooManyWaits(f"this token already holds {limit} waiting calls")
+
     @contextmanager
     def place(self, row: Row, client: ClientName, *, limit: int) -> Iterator[asyncio.Future[Question]]:
         """Hold one place in the queue of `row`; the future brings the closed question.

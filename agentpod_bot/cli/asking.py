@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from agentpod_bot.cli.exits import ExitCode, Stopped
 from agentpod_bot.core.ids import OptionId, RequestId
 from agentpod_bot.core.model import BOTS_OWN_REJECT, Meaning, Scope
 from agentpod_bot.errors import AgentpodError
+from agentpod_bot.proxy.stopped import ExitCode, Stopped
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -10,9 +10,11 @@ from typing import Annotated, Any
 
 import typer
 
-from agentpod_bot.cli import asking, endpoint
-from agentpod_bot.cli.exits import ExitCode, Stopped, say
+from agentpod_bot.cli import asking
+from agentpod_bot.cli.exits import say
 from agentpod_bot.core.ids import RequestId, SessionId
+from agentpod_bot.proxy import endpoint
+from agentpod_bot.proxy.stopped import ExitCode, Stopped
 
 PAGE = 100
 """How many requests `list` fetches with one call."""

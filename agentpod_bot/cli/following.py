@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from agentpod_bot.cli.asking import open_for_s, same_subject
-from agentpod_bot.cli.client import Reply, Unreached, refused, unreachable
-from agentpod_bot.cli.exits import ExitCode, Stopped
+from agentpod_bot.proxy.client import Reply, Unreached, refused, unreachable
+from agentpod_bot.proxy.stopped import ExitCode, Stopped
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from agentpod_bot.cli.asking import Asked, View
-    from agentpod_bot.cli.client import Daemon
+    from agentpod_bot.proxy.client import Daemon
 
 WAIT_S = 60
 """How long the daemon holds one waiting call; a shorter one than its maximum lives through proxies."""

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from agentpod_bot.cli.exits import ExitCode, Stopped
 from agentpod_bot.errors import HomeserverUnreachable
+from agentpod_bot.proxy.stopped import ExitCode, Stopped
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

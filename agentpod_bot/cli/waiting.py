@@ -4,30 +4,30 @@ from __future__ import annotations
 
 import asyncio
 import json
-import signal
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import typer
 
 from agentpod_bot.cli.asking import bound, exit_code
-from agentpod_bot.cli.client import Reply, Unreached, connected, refused, unreachable
-from agentpod_bot.cli.exits import ExitCode, Stopped, say
+from agentpod_bot.cli.exits import say
 from agentpod_bot.cli.following import closed, post
 from agentpod_bot.core.text import visible_line
+from agentpod_bot.proxy.client import Reply, Unreached, connected, refused, unreachable
+from agentpod_bot.proxy.signals import signalled
+from agentpod_bot.proxy.stopped import ExitCode, Stopped
 from agentpod_bot.system import SystemClock
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
     from agentpod_bot.cli.asking import Asked, View
-    from agentpod_bot.cli.client import Daemon
-    from agentpod_bot.cli.endpoint import Endpoint
     from agentpod_bot.core.ids import RequestId, SessionId
+    from agentpod_bot.proxy.client import Daemon
+    from agentpod_bot.proxy.endpoint import Endpoint
 
 HEALTH_S = 5.0
 WITHDRAW_S = 10.0
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 ENDS: Mapping[str, str] = {
     "expired": "Nobody answered in time; nothing was allowed.",
     "cancelled": "The question was cancelled; nothing was allowed.",
@@ -117,26 +117,6 @@ async def withdraw(daemon: Daemon, asked: Asked) -> None:
             say("Interrupted; the question was closed already.")
         case _:
             say(f"Interrupted. The question could not be cancelled: {reply.sentence}")
-
-
-@contextmanager
-def signalled() -> Iterator[asyncio.Future[int]]:
-    """A future that the first signal to stop fills with its number. Ignored signals stay ignored."""
-    loop = asyncio.get_running_loop()
-    stop: asyncio.Future[int] = loop.create_future()
-
-    def note(number: int) -> None:
-        if not stop.done():
-            stop.set_result(number)
-
-    heeded = [each for each in SIGNALS if signal.getsignal(each) is not signal.SIG_IGN]
-    for each in heeded:
-        loop.add_signal_handler(each, note, int(each))
-    try:
-        yield stop
-    finally:
-        for each in heeded:
-            loop.remove_signal_handler(each)
 
 
 async def requests(where: Endpoint, query: Mapping[str, str]) -> list[View]:

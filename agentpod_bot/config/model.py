@@ -34,7 +34,22 @@ from agentpod_bot.core.quiet import QuietHours  # noqa: TC001 - pydantic reads a
 
 T = TypeVar("T")
 
-KNOWN_HARNESSES = ("native",)
+KNOWN_HARNESSES = (
+    "native",
+    "acp",
+    "claude-code",
+    "claude-prompt",
+    "codex",
+    "codex-hook",
+    "copilot",
+    "cursor",
+    "gaia",
+    "gemini",
+    "langchain",
+    "open-science",
+    "opencode",
+    "qwen",
+)
 """Request shapes that this version understands."""
 MAX_SOCKET_PATH_BYTES = 107
 """Longest path of a Unix socket on Linux (`sun_path` less its final NUL)."""
@@ -216,6 +231,8 @@ class ClientSettings(Section):
     requester: Mxid | None = None
     """The person for whom this client asks."""
     harnesses: Annotated[tuple[Harness, ...], A_LIST, DISTINCT, SOME] = ("native",)
+    codex_version: Annotated[str, text(values.release)] | None = None
+    """Version of the Codex that asks, where its calls do not say it."""
 
 
 class RouteSettings(Section):
@@ -229,6 +246,7 @@ class RouteSettings(Section):
     approvers_from: Annotated[values.PowerLevel, BeforeValidator(read_power_level)] | None = None
     quorum: Annotated[int, Strict(), Field(ge=1, le=20)] = 1
     not_requester: Annotated[bool, Strict()] = False
+    when_unanswered: Literal["deny", "terminal"] = "deny"
     harnesses: Annotated[tuple[Harness, ...], A_LIST, DISTINCT, SOME] = KNOWN_HARNESSES
     reactions: Literal["seed", "accept", "off"] = "seed"
     max_pending: Annotated[int, Strict(), Field(ge=1, le=10_000)] = 50

@@ -28,6 +28,7 @@ MAX_POWER_LEVEL = 2**53 - 1
 DURATION = re.compile(r"([0-9]{1,9})(d|h|m|s)")
 SIZE = re.compile(r"([0-9]{1,9}) ?(GiB|MiB|KiB|B)")
 HOST_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?")
+RELEASE = re.compile(r"[0-9]{1,6}(\.[0-9]{1,6}){1,3}([-+.][0-9A-Za-z.+-]{1,40})?")
 SERVER_NAME = re.compile(r"(?:\[(?P<v6>[0-9A-Fa-f:.]{2,45})\]|(?P<host>[A-Za-z0-9.-]{1,255}))(?::[0-9]{1,5})?")
 """`server_name` of the Matrix specification, appendix "Server name"."""
 HISTORICAL_LOCALPART = re.compile(r"[!-9;-~]+")
@@ -206,6 +207,13 @@ def device_id(text: str) -> str:
     """Read a device id: opaque, but never long or with white space."""
     if not text or len(text) > MAX_ID_BYTES or not text.isprintable() or " " in text:
         raise ValueError("is no device id")
+    return text
+
+
+def release(text: str) -> str:
+    """Read a version like 0.171.0 or 0.145.0-alpha.3."""
+    if not RELEASE.fullmatch(text):
+        raise ValueError("is no version; write it like 0.171.0")
     return text
 
 

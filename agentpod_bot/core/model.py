@@ -140,6 +140,15 @@ Preview = Readable | DiffPreview
 
 
 @dataclass(frozen=True, slots=True)
+class Hold:
+    """The call that asks stays open until its question ends: where it drops, nobody needs the answer any more."""
+
+    twin: str | None = None
+    """Equal for calls that ask the same, where the harness gives its calls no name of their own: such a call joins
+    a question whose own call has dropped, and no other. None where the request's id says which call is which."""
+
+
+@dataclass(frozen=True, slots=True)
 class PermissionRequest:
     """What a harness asks, read from its own wire shape; None where it left something out."""
 
@@ -156,6 +165,8 @@ class PermissionRequest:
     expires_at_ms: int | None = None
     ttl_ms: int | None = None
     supersede: bool = False
+    hold: Hold | None = None
+    """None where a call may come back for its answer at any time."""
     raw: bytes = b""
     """The body as it came, for what must be echoed; never shown, never logged."""
 
@@ -271,6 +282,9 @@ class NewQuestion:
     """Content URI of the uploaded file."""
     requester: UserId | None = None
     """The person for whom the client asks, as the configuration said then; no request can name one."""
+    harness: str = "native"
+    """In whose shape it was asked, and has to be answered."""
+    hold: Hold | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -386,6 +400,8 @@ class Caller:
     harnesses: frozenset[str]
     requester: UserId | None = None
     """The person for whom this client asks."""
+    codex_version: str | None = None
+    """Version of this client's Codex, where its calls do not say it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,6 +65,8 @@ class Route:
     """None: a question is asked in one room only."""
     quiet: QuietHours | None = None
     """When questions are asked without notifying anybody."""
+    hands_back: bool = False
+    """Whether a harness's own question decides where nobody could be asked, or nobody answered."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
@@ -35,21 +36,36 @@ def read(body: bytes) -> dict[str, Any]:
     """Return the JSON object that `body` is.
 
     Raises `MalformedJson` for anything but one UTF-8 JSON text: a byte order mark, a key that
-    stands twice in one object, NaN or Infinity, nesting that no reader can follow.
+    stands twice in one object, NaN or Infinity, a number beyond them, nesting that no reader can follow.
     Raises `Invalid` where the text is no object, or a string in it holds a lone surrogate.
     """
+    content = _read(body)
+    if not isinstance(content, dict):
+        raise Invalid((), "must be an object")
+    return content
+
+
+def read_either(body: bytes) -> dict[str, Any] | list[Any]:
+    """Return the JSON object or array that `body` is; strict as `read`, and raises what that does."""
+    content = _read(body)
+    if not isinstance(content, dict | list):
+        raise Invalid((), "must be an object or a list")
+    return content
+
+
+def _read(body: bytes) -> Any:
     try:
         text = body.decode("utf-8")
     except UnicodeDecodeError as fault:
         raise MalformedJson("the body is not UTF-8") from fault
     try:
-        content = json.loads(text, object_pairs_hook=_once, parse_constant=_no_number, parse_int=_whole)
+        content = json.loads(
+            text, object_pairs_hook=_once, parse_constant=_no_number, parse_float=_finite, parse_int=_whole
+        )
     except json.JSONDecodeError as fault:
         raise MalformedJson(f"{fault.msg} (line {fault.lineno}, column {fault.colno})") from fault
     except RecursionError as fault:
         raise MalformedJson("the body is nested too deeply") from fault
-    if not isinstance(content, dict):
-        raise Invalid((), "must be an object")
     if _SURROGATE_ESCAPE.search(text):
         try:
             json.dumps(content, ensure_ascii=False).encode()
@@ -95,12 +111,19 @@ def _no_number(_constant: str) -> NoReturn:
     raise MalformedJson("NaN and Infinity are no JSON")
 
 
+def _finite(text: str) -> float:
+    number = float(text)
+    if math.isinf(number):  # it would be written again as no JSON at all
+        raise MalformedJson("a number is too large to be read")
+    return number
+
+
 def _whole(digits: str) -> int:
     # Python refuses to read thousands of digits; cut, the number is still beyond every limit here.
     return int(digits[:MAX_DIGITS])
 
 
-def _place_of_surrogate(content: dict[str, Any]) -> Loc:
+def _place_of_surrogate(content: Any) -> Loc:
     """The path of the first string or key with a lone surrogate; each place knows only the one around it."""
     left: list[tuple[_Place | None, Any]] = [(None, content)]
     while left:

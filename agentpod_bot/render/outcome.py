@@ -10,6 +10,7 @@ from agentpod_bot.render import sentences
 from agentpod_bot.render.content import MAX_EVENT_BYTES, Prose, event_size, instant, stacked
 from agentpod_bot.render.presented import present_closed
 from agentpod_bot.render.preview import BODY_CHARACTERS, BODY_LINES, Measured, shown
+from agentpod_bot.render.progress import WITHDRAWN, is_withdrawn, progress_lines
 from agentpod_bot.render.question import block
 
 if TYPE_CHECKING:
@@ -51,7 +52,9 @@ def _lines(question: Question) -> list[str]:
     lines = [sentences.outcome_line(asked, closing, delivered_at_ms=question.delivered_at_ms, gave_up=question.gave_up)]
     lines += [line for line in (sentences.answer_line(closing), sentences.reason_line(closing)) if line is not None]
     if question.progress is not None:
-        lines += sentences.progress_lines(question.progress)
+        lines += progress_lines(question.progress)
+    if is_withdrawn(closing, question.progress):
+        lines[0] = f"{WITHDRAWN} · {lines[0]}"
     return lines
 
 

@@ -1,4 +1,4 @@
-"""Every sentence that a person reads in a room, in one place.
+"""Every sentence that a person reads in a room, but those about what came after a decision (`progress`).
 
 Plain functions from data to words. Strings from outside come in as they are and are made
 visible here. No sentence says "approved" or "allowed" of anything that was not decided;
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from agentpod_bot.core.diff import Diff
     from agentpod_bot.core.ids import Code, UserId
     from agentpod_bot.core.lookalikes import LookAlike
-    from agentpod_bot.core.model import Closing, Copy, NewQuestion, Offered, Progress
+    from agentpod_bot.core.model import Closing, Copy, NewQuestion, Offered
     from agentpod_bot.core.secrets import Hidden
 
 MAX_TITLE = 300
@@ -32,7 +32,6 @@ MAX_CLAIM = 60
 """Characters shown of a name that a harness claims."""
 MAX_REASON = 300
 """Characters shown of a person's or a harness's reason; the harness gets all of a person's."""
-MAX_STEPS = 10
 MAX_SORTS = 5
 """Sorts of hidden values that are named; the number of the others is said."""
 MAX_LOOK_ALIKES = 5
@@ -208,24 +207,6 @@ def answer_line(closing: Closing) -> str | None:
 def reason_line(closing: Closing) -> str | None:
     """Return the reason that a person gave."""
     return f"Reason: {visible_line(closing.comment, limit=MAX_REASON)}" if closing.comment else None
-
-
-def progress_lines(progress: Progress) -> tuple[str, ...]:
-    """Return what the harness reports after its decision, steps counted from 1."""
-    lines: list[str] = []
-    if progress.completed:
-        steps = ", ".join(str(index + 1) for index in progress.completed[:MAX_STEPS])
-        more = len(progress.completed) - MAX_STEPS
-        lines.append(f"Steps done: {steps}" + (f" and {more} more" if more > 0 else ""))
-    if progress.next_index is not None:
-        lines.append(f"Next step: {progress.next_index + 1}")
-    if progress.failed_index is not None or progress.failure_reason is not None:
-        step = "" if progress.failed_index is None else f" at step {progress.failed_index + 1}"
-        why = f": {visible_line(progress.failure_reason, limit=MAX_REASON)}" if progress.failure_reason else ""
-        lines.append(f"Failed{step}{why}")
-    if progress.status is not None:
-        lines.append(f"The agent reports: {visible_line(progress.status, limit=MAX_REASON)}")
-    return tuple(lines)
 
 
 def named(asked: NewQuestion) -> str:

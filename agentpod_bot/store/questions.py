@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import chain, combinations
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import BindParameter, and_, bindparam, exists, func, insert, or_, select, union_all, update
+from sqlalchemy import BindParameter, and_, bindparam, exists, func, insert, or_, select, text, union_all, update
 
 from agentpod_bot.core.copies import places, seen_in
 from agentpod_bot.core.ids import Row
@@ -156,6 +156,11 @@ _ATTACH = (
 _ATTACH_AND_OFFER = _ATTACH.values(offered=bindparam("to_offered"))
 _GIVE_UP = update(questions).where(_THIS).values(gave_up=True)
 _PROGRESS = update(questions).where(_THIS, _q.status == Status.DECIDED.value).values(progress=bindparam("latest"))
+# Written as the index has it: a library's own way to say it would not be matched with the index.
+_HELD = _OLDEST_FIRST.where(
+    text("questions.held AND questions.delivered_at_ms IS NULL AND NOT questions.gave_up"),
+    or_(_STILL_OPEN, _q.status == Status.DECIDED.value),
+)
 _of_route = questions.alias("of_route").c
 _OPEN_COUNTS = select(
     func.count().filter(_q.session_id == bindparam("session_id")),
@@ -311,6 +316,10 @@ class Questions(Transaction):
     def due(self, now_ms: int) -> tuple[Question, ...]:
         """Open questions whose deadline is reached, the earliest deadline first."""
         return self._questions(_DUE, {"now_ms": now_ms})
+
+    def held(self) -> tuple[Question, ...]:
+        """Held questions that are open, or decided and neither delivered nor given up, oldest first."""
+        return self._questions(_HELD, {})
 
     def next_deadline(self) -> int | None:
         """The earliest deadline of an open question."""

@@ -15,6 +15,7 @@ from agentpod_bot.core.model import (
     Copy,
     DiffPreview,
     FieldPreview,
+    Hold,
     Key,
     Meaning,
     NewQuestion,
@@ -103,6 +104,9 @@ QUESTION_COLUMNS = (
     questions.c.masked,
     questions.c.attachment,
     questions.c.file_uri,
+    questions.c.harness,
+    questions.c.held,
+    questions.c.twin,
     *CLOSING_COLUMNS,
     *COPY_COLUMNS,
 )
@@ -139,6 +143,9 @@ def values_of_question(question: NewQuestion) -> dict[str, Any]:
         "masked": question.masked,
         "attachment": question.attachment.value,
         "file_uri": question.file_uri,
+        "harness": question.harness,
+        "held": question.hold is not None,
+        "twin": None if question.hold is None else question.hold.twin,
     }
 
 
@@ -183,6 +190,9 @@ def question_of(record: Record[*tuple[Any, ...]]) -> Question:
         masked,
         attachment,
         file_uri,
+        harness,
+        held,
+        twin,
         *rest,
     ) = record
     asked = NewQuestion(
@@ -209,6 +219,8 @@ def question_of(record: Record[*tuple[Any, ...]]) -> Question:
         attachment=Attachment(attachment),
         file_uri=file_uri,
         requester=requester,
+        harness=harness,
+        hold=Hold(twin) if held else None,
     )
     return Question(
         row=row,

@@ -102,10 +102,14 @@ questions = Table(
     Column("masked", Boolean, nullable=False),
     Column("attachment", Text, nullable=False),
     Column("file_uri", Text),
+    Column("harness", Text, nullable=False),
+    Column("held", Boolean, nullable=False),
+    Column("twin", Text),
     UniqueConstraint("client", "request_id", "revision"),
     CheckConstraint("revision >= 1", name="revision"),
     CheckConstraint(one_of("status", Status), name="status"),
     CheckConstraint(one_of("attachment", Attachment), name="attachment"),
+    CheckConstraint("held OR twin IS NULL", name="twin"),
     CheckConstraint("(status IN ('queued', 'pending')) = (closed_at_ms IS NULL)", name="closed"),
     Index("ix_questions_client_row", "client", "row"),
     Index("ix_questions_client_session_id_request_seq", "client", "session_id", "request_seq"),
@@ -124,6 +128,7 @@ questions = Table(
         "expires_at_ms",
         where="closed_at_ms IS NOT NULL AND event_id IS NOT NULL AND shown_closed_ts IS NULL",
     ),
+    partial_index("ix_questions_held", "row", where="held AND delivered_at_ms IS NULL AND NOT gave_up"),
     sqlite_autoincrement=True,  # a row number is never given twice, also after pruning
 )
 

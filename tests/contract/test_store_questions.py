@@ -7,7 +7,7 @@ import pytest
 from sqlalchemy.event import listen, remove
 
 from agentpod_bot.core.ids import ClientName, Code, EventId, RequestId, RouteName, Row, SessionId
-from agentpod_bot.core.model import OPEN, Attachment, Claim, Listed, Outcome, Progress, Status
+from agentpod_bot.core.model import OPEN, Attachment, Claim, Hold, Listed, Outcome, Progress, Status
 from tests.unit.store.examples import (
     LAPTOP,
     MINUTE,
@@ -57,6 +57,26 @@ def test_a_stored_question_is_queued_and_comes_back_exactly_as_it_was_asked(tx: 
     assert stored.asked == asked
     assert stored.status is Status.QUEUED
     assert tx.question(stored.row) == stored
+
+
+@pytest.mark.parametrize("hold", [None, Hold(), Hold("claude-code:main:aa")])
+def test_a_question_remembers_in_whose_shape_it_was_asked_and_which_call_holds_it(tx: Tx, hold: Hold | None) -> None:
+    stored = tx.insert(question(harness="claude-code", hold=hold))
+    assert tx.question(stored.row) == stored
+    assert (stored.asked.harness, stored.asked.hold) == ("claude-code", hold)
+
+
+def test_held_questions_are_those_whose_end_no_harness_was_told_yet(tx: Tx) -> None:
+    queued = tx.insert(question(1, hold=Hold()))
+    pending = insert_pending(tx, 2, hold=Hold("twin"))
+    insert_pending(tx, 3)
+    decided = insert_closed(tx, 4, selected(), hold=Hold())
+    delivered = insert_closed(tx, 5, selected(), hold=Hold())
+    given_up = insert_closed(tx, 6, selected(), hold=Hold())
+    insert_closed(tx, 7, ended(Outcome.CANCELLED), hold=Hold())
+    tx.deliver(delivered.row, NOW)
+    tx.give_up(given_up.row)
+    assert [each.row for each in tx.held()] == [queued.row, pending.row, decided.row]
 
 
 def test_a_row_that_is_none_reads_as_none(tx: Tx) -> None:

@@ -47,11 +47,13 @@ class Pod:
     async def start(self, *, outbox: bool = True, caught_up: bool = True) -> None:
         """Catch up with the rooms, then speak."""
         await self.parts.rooms.settle()
+        await self.parts.holds.recover()
         self._tasks = [asyncio.create_task(self.parts.rooms.run()), asyncio.create_task(self.sync.run())]
         if caught_up:
             await self.sync.first_sync_done.wait()
         if outbox:
             self._tasks.append(asyncio.create_task(self.parts.outbox.run()))
+            self._tasks.append(asyncio.create_task(self.parts.holds.run()))
 
     async def stop(self) -> None:
         """Stop at once, as a kill would: nothing is finished."""

@@ -19,17 +19,20 @@ from agentpod_bot.api.server import Server, Tcp, Unix
 from agentpod_bot.api.tokens import Tokens
 from agentpod_bot.core.ids import ClientName, RouteName
 from agentpod_bot.core.model import Caller
+from agentpod_bot.harness.registry import ADAPTERS
 from tests.unit.api.fake_broker import FakeBroker
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
+
+    from agentpod_bot.harness.adapter import Harness
 
 TOKEN = "laptop-token-0123456789"
 OTHER_TOKEN = "server-token-0123456789"
 HOOKS_TOKEN = "hooks-token-0123456789"
 LAPTOP = Caller(ClientName("laptop"), frozenset({RouteName("ops")}), frozenset({"native"}))
 OTHER = Caller(ClientName("server"), frozenset({RouteName("ops")}), frozenset({"native"}))
-HOOKS = Caller(ClientName("hooks"), frozenset({RouteName("ops")}), frozenset({"claude-code"}))
+HOOKS = Caller(ClientName("hooks"), frozenset({RouteName("ops")}), frozenset({"claude-code", "toy", "toy-hook"}))
 ASKED: dict[str, Any] = {
     "session_id": "acps_3f0c",
     "request_seq": 12,
@@ -139,6 +142,7 @@ async def bench(
     max_waits: int = 10,
     stop_within_s: float = 5.0,
     listen: Tcp | Unix | None = None,
+    adapters: Mapping[str, Harness] = ADAPTERS,
 ) -> AsyncIterator[Bench]:
     """Start everything, and stop it at the end."""
     broker = FakeBroker(max_waits=max_waits)
@@ -151,6 +155,7 @@ async def bench(
         metrics=lambda: (b"agentpod_up 1\n", "text/plain; version=1.0.0; charset=utf-8"),
         limits=limits or Limits(),
         allowed_hosts=["Bot.Example.org"],
+        adapters=adapters,
     )
     listen = listen or Tcp("127.0.0.1", 0)
     connector = aiohttp.UnixConnector(str(listen.path)) if isinstance(listen, Unix) else aiohttp.TCPConnector()

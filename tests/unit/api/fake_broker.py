@@ -26,10 +26,22 @@ from agentpod_bot.core.model import (
     Submitted,
     Via,
 )
-from agentpod_bot.errors import Conflict, NotFound, RequestClosed, RequestIdReused, ShuttingDown, TooManyWaits
+from agentpod_bot.errors import (
+    Conflict,
+    Forbidden,
+    NotFound,
+    RequestClosed,
+    RequestIdReused,
+    ShuttingDown,
+    TooManyWaits,
+)
+from tests.examples import OPS_ROUTE
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
+
+    from agentpod_bot.core.lifecycle import AnsweredElsewhere, Cancelled
+    from agentpod_bot.core.policy import Route
 
 CREATED_MS = 1_794_045_600_000
 ROOM = RoomId("!room")
@@ -48,6 +60,10 @@ class FakeBroker:
         self.stopping = False
         self.failure: BaseException | None = None
         self.leaving_failure: Exception | None = None
+        self.hands_back = False
+        self.patience_ms: int | None = None
+        self.held_as: str | None = None
+        self.closings: list[object] = []
         self.pause: asyncio.Event | None = None
         """Holds every change in its middle, until set."""
         self.paused = asyncio.Event()
@@ -96,11 +112,43 @@ class FakeBroker:
         await self._change(question)
         return Submitted(question, created=True)
 
+    def route(self, caller: Caller, name: RouteName | None, harness: str) -> Route:
+        if harness not in caller.harnesses:
+            raise Forbidden(f"this token may not ask in the form of {harness}")
+        if name is not None and name not in caller.routes:
+            raise Forbidden("this token may not use that route")
+        (only,) = caller.routes
+        return replace(OPS_ROUTE, name=name or only, hands_back=self.hands_back)
+
     @asynccontextmanager
-    async def waiting(self, question: Question, *, up_to_s: float) -> AsyncIterator[Question]:
+    async def held(
+        self, asked: PermissionRequest, caller: Caller, *, harness: str, patience_ms: int | None
+    ) -> AsyncIterator[Question]:
+        self.held_as = harness
+        self.patience_ms = patience_ms
+        submitted = await self.submit(asked, caller)
+        async with self.waiting(submitted.question, up_to_s=None) as question:
+            yield question
+
+    async def close_held(
+        self,
+        caller: Caller,
+        *,
+        harness: str,
+        session_id: SessionId | None,
+        prefixes: tuple[str, ...],
+        every: bool,
+        event: AnsweredElsewhere | Cancelled,
+    ) -> tuple[RequestId, ...]:
+        self._fail()
+        self.closings.append((caller.client, harness, session_id, prefixes, every, event))
+        return ()
+
+    @asynccontextmanager
+    async def waiting(self, question: Question, *, up_to_s: float | None) -> AsyncIterator[Question]:
         self._fail()
         row = question.row
-        if self.waits >= self.max_waits and up_to_s > 0 and self.questions[row].is_open:
+        if self.waits >= self.max_waits and up_to_s != 0 and self.questions[row].is_open:
             raise TooManyWaits("too many waiting calls")
         await self._count(1)
         try:
@@ -214,7 +262,7 @@ class FakeBroker:
         self.changes += 1
         return question
 
-    async def _closed(self, row: Row, up_to_s: float) -> None:
+    async def _closed(self, row: Row, up_to_s: float | None) -> None:
         try:
             async with asyncio.timeout(up_to_s), self._changed:
                 await self._changed.wait_for(lambda: self.stopping or not self.questions[row].is_open)

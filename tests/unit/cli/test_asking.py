@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from agentpod_bot.cli.asking import Asked, choice, choices, exit_code, field, open_for_s, seconds
-from agentpod_bot.cli.exits import ExitCode, Stopped
 from agentpod_bot.core.ids import RequestId
+from agentpod_bot.proxy.stopped import ExitCode, Stopped
 
 ASKED = Asked(
     RequestId("ask_1:a"), {}, choices(["yes:allow_once", "ever:allow_always", "no:reject_once", "b:choose:B"])

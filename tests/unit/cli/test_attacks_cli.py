@@ -10,10 +10,10 @@ import pytest
 
 from agentpod_bot.cli import waiting
 from agentpod_bot.cli.asking import Asked, bound
-from agentpod_bot.cli.client import Reply, refused
-from agentpod_bot.cli.endpoint import Wanted, find
-from agentpod_bot.cli.exits import ExitCode, Stopped
 from agentpod_bot.cli.following import GRACE_S, RETRY_S, UNSURE_S, closed, post
+from agentpod_bot.proxy.client import Reply, refused
+from agentpod_bot.proxy.endpoint import Wanted, find
+from agentpod_bot.proxy.stopped import ExitCode, Stopped
 from tests.unit.cli.test_following import ASKED, OPEN, Scripted, Timer
 
 if TYPE_CHECKING:

@@ -15,7 +15,10 @@ if TYPE_CHECKING:
 
     from tests.unit.cli.conftest import Command
 
-COMMANDS = ("run", "demo", "check-config", "login", "ask", "list", "cancel", "healthcheck", "schema", "version")
+COMMANDS = (
+    *("run", "demo", "check-config", "login", "ask", "list", "cancel", "healthcheck"),
+    *("hook", "connect", "mcp", "schema", "version", "proxy"),
+)
 
 
 def configured(folder: Path) -> Path:

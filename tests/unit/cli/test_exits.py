@@ -10,7 +10,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from agentpod_bot.cli.exits import Commands, ExitCode, Stopped, explain
+from agentpod_bot.cli.exits import Commands, explain
 from agentpod_bot.errors import (
     ConfigurationError,
     CredentialsRefused,
@@ -18,6 +18,7 @@ from agentpod_bot.errors import (
     StoreRefused,
     Unavailable,
 )
+from agentpod_bot.proxy.stopped import ExitCode, Stopped
 
 
 def failing(failure: BaseException) -> typer.Typer:

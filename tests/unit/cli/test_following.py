@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 
 from agentpod_bot.cli.asking import Asked, choices
-from agentpod_bot.cli.client import Reply, Unreached
-from agentpod_bot.cli.endpoint import Endpoint
-from agentpod_bot.cli.exits import ExitCode, Stopped
 from agentpod_bot.cli.following import GRACE_S, UNSURE_S, closed, post
 from agentpod_bot.core.ids import RequestId
+from agentpod_bot.proxy.client import Reply, Unreached
+from agentpod_bot.proxy.endpoint import Endpoint
+from agentpod_bot.proxy.stopped import ExitCode, Stopped
 
 ASKED = Asked(RequestId("ask_1:a"), {"request_id": "ask_1:a"}, choices(()))
 OPEN = {

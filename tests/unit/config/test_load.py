@@ -119,7 +119,7 @@ def test_an_upper_case_user_id_is_taken_and_stays_another_person(site: Site) -> 
         (
             "routes.ops.harnesses",
             ["nativ"],
-            'routes.ops.harnesses[0]: "nativ" is no known harness; known are native; did',
+            'routes.ops.harnesses[0]: "nativ" is no known harness; known are native, acp, claude-code, ',
         ),
         ("clients.laptop.harnesses", [], "clients.laptop.harnesses: [] is empty"),
         ("clients.laptop.routes", [], "clients.laptop.routes: [] is empty"),

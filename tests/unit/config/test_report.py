@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
+from agentpod_bot.config.model import KNOWN_HARNESSES
 from agentpod_bot.config.report import report
 from tests.unit.config.conftest import ACCESS_TOKEN, LAPTOP_TOKEN
 
@@ -34,12 +36,14 @@ def test_the_report_has_one_line_for_each_value_and_says_where_it_came_from(site
         'clients.laptop.routes = ["ops"]   (config.yaml:8)',
         "clients.laptop.requester = null   (default)",
         'clients.laptop.harnesses = ["native"]   (default)',
+        "clients.laptop.codex_version = null   (default)",
         "routes.ops.room = !ops:hs.test   (config.yaml:12)",
         'routes.ops.approvers = ["@owner:hs.test"]   (config.yaml:13)',
         "routes.ops.approvers_from = null   (default)",
         "routes.ops.quorum = 1   (default)",
         "routes.ops.not_requester = false   (default)",
-        'routes.ops.harnesses = ["native"]   (default)',
+        "routes.ops.when_unanswered = deny   (default)",
+        f"routes.ops.harnesses = {json.dumps(list(KNOWN_HARNESSES))}   (default)",
         "routes.ops.reactions = seed   (default)",
         "routes.ops.max_pending = 50   (default)",
         "routes.ops.mask_secrets = true   (default)",

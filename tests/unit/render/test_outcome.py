@@ -144,17 +144,6 @@ def test_a_reason_stands_on_one_line() -> None:
     assert r"Reason: no:\n1. Allow once" in body.split("\n")
 
 
-def test_progress_counts_steps_from_one() -> None:
-    progress = Progress(next_index=2, completed=(0, 1), failed_index=3, failure_reason="disk\nfull", status="stopped")
-    lines = outcome(replace(selected(1), progress=progress))["m.new_content"]["body"].split("\n")
-    assert lines[1:5] == [
-        "Steps done: 1, 2",
-        "Next step: 3",
-        r"Failed at step 4: disk\nfull",
-        "The agent reports: stopped",
-    ]
-
-
 def test_a_question_that_was_cut_stays_cut_and_says_so() -> None:
     body = outcome(selected(1, LONG))["m.new_content"]["body"]
     assert "characters hidden" in body

@@ -133,6 +133,10 @@ def test_the_same_tables_can_be_made_in_postgresql() -> None:
             assert "INDEX" in str(CreateIndex(index).compile(dialect=dialect))
 
 
+PARTIAL = re.compile("ix_outbox_unsent|ix_questions_held")
+"""Indexes that hold only what is asked for: to read one whole is no more than to read the answer."""
+
+
 def test_no_statement_of_a_running_daemon_reads_a_whole_table(tmp_path: Path) -> None:
     engine = migrated_engine(tmp_path)
     read_whole = set()
@@ -146,7 +150,7 @@ def test_no_statement_of_a_running_daemon_reads_a_whole_table(tmp_path: Path) ->
                     sql = re.sub(r"__\[POSTCOMPILE_\w+\]", "?", str(statement.compile(dialect=engine.dialect)))
                     plan = connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {sql}", (None,) * sql.count("?"))
                     explained += 1
-                    if any(step.detail.startswith("SCAN") and "ix_outbox_unsent" not in step.detail for step in plan):
+                    if any(step.detail.startswith("SCAN") and not PARTIAL.search(step.detail) for step in plan):
                         read_whole.add((name, key))
     assert explained > 50
     assert read_whole - {("_READ", None), ("_OLDEST_FIRST", None)} == WHOLE_TABLES

@@ -86,6 +86,9 @@ def upgrade() -> None:
         sa.Column("masked", sa.Boolean(), nullable=False),
         sa.Column("attachment", sa.Text(), nullable=False),
         sa.Column("file_uri", sa.Text()),
+        sa.Column("harness", sa.Text(), nullable=False),
+        sa.Column("held", sa.Boolean(), nullable=False),
+        sa.Column("twin", sa.Text()),
         sa.CheckConstraint("(status IN ('queued', 'pending')) = (closed_at_ms IS NULL)", name="ck_questions_closed"),
         sa.CheckConstraint(
             "status IN ('queued', 'pending', 'decided', 'expired', 'cancelled', 'superseded', "
@@ -95,6 +98,7 @@ def upgrade() -> None:
         sa.CheckConstraint(
             "attachment IN ('none', 'wanted', 'uploaded', 'shown', 'failed')", name="ck_questions_attachment"
         ),
+        sa.CheckConstraint("held OR twin IS NULL", name="ck_questions_twin"),
         sa.CheckConstraint("revision >= 1", name="ck_questions_revision"),
         sa.PrimaryKeyConstraint("row", name="pk_questions"),
         sa.UniqueConstraint("client", "request_id", "revision", name="uq_questions_client_request_id_revision"),
@@ -116,6 +120,9 @@ def upgrade() -> None:
         **only_where("shown_closed_ts IS NOT NULL"),
     )
     op.create_index("ix_questions_event_id", "questions", ["event_id"], **only_where("event_id IS NOT NULL"))
+    op.create_index(
+        "ix_questions_held", "questions", ["row"], **only_where("held AND delivered_at_ms IS NULL AND NOT gave_up")
+    )
     op.create_index("ix_questions_open_client", "questions", ["client", "row"], **only_where("closed_at_ms IS NULL"))
     op.create_index(
         "ix_questions_open_expires_at_ms", "questions", ["expires_at_ms"], **only_where("closed_at_ms IS NULL")

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from agentpod_bot.cli.exits import ExitCode, Stopped
+from agentpod_bot.proxy.stopped import ExitCode, Stopped
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

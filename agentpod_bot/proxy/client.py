@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -12,19 +13,22 @@ from urllib.parse import quote
 import aiohttp
 from yarl import URL
 
-from agentpod_bot.cli.exits import ExitCode, Stopped
 from agentpod_bot.core.text import visible_line
+from agentpod_bot.proxy.stopped import ExitCode, Stopped
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
 
-    from agentpod_bot.cli.endpoint import Endpoint
     from agentpod_bot.core.ids import RequestId, SessionId
+    from agentpod_bot.proxy.endpoint import Endpoint
 
 CALL_S = 30.0
 """Seconds that a call may take beside what it waits for."""
 CONNECT_S = 5.0
 LONGEST_SENTENCE = 2_000
+LARGEST_ANSWER = 64 * 2**20
+"""Bytes of an answer's body; whatever answers may be no daemon of ours."""
+_CHUNK = 65_536
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +38,8 @@ class Reply:
     status: int
     content: dict[str, Any]
     retry_after_s: float | None = None
+    media_type: str = ""
+    body: bytes = b""
 
     @property
     def code(self) -> str:
@@ -72,23 +78,33 @@ class Daemon:
         path: str,
         *,
         query: Mapping[str, str] | None = None,
-        body: Mapping[str, Any] | None = None,
+        body: Mapping[str, Any] | bytes | None = None,
         extra_s: float = 0.0,
-        limit_s: float = CALL_S,
+        limit_s: float | None = CALL_S,
     ) -> Reply:
-        """Make one call. `path` is escaped already; `extra_s` is how long the daemon may hold it."""
+        """Make one call. `path` is escaped already; `extra_s` is how long the daemon may hold it.
+
+        A body of bytes is sent as it is, as JSON. `limit_s=None` waits for as long as it takes.
+        """
         url = URL(self.endpoint.url + path, encoded=True).with_query(query)
         headers = {"Authorization": f"Bearer {self.endpoint.token}"} if self.endpoint.token else {}
+        if isinstance(body, bytes):
+            headers["Content-Type"] = "application/json"
+        total = None if limit_s is None else limit_s + extra_s
         try:
             async with self._session.request(
                 method,
                 url,
-                json=body,
+                json=None if isinstance(body, bytes) else body,
+                data=body if isinstance(body, bytes) else None,
                 headers=headers,
                 allow_redirects=False,  # a token goes to the daemon and nowhere else
-                timeout=aiohttp.ClientTimeout(total=limit_s + extra_s, connect=CONNECT_S),
+                timeout=aiohttp.ClientTimeout(total=total, connect=CONNECT_S),
             ) as response:
-                return Reply(response.status, content_of(await response.read()), retry_after(response))
+                answered = await whole(response)
+                return Reply(
+                    response.status, content_of(answered), retry_after(response), response.content_type, answered
+                )
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as fault:
             raise Unreached(reason(fault), sent=False) from fault
         except (aiohttp.ClientError, TimeoutError, OSError) as fault:
@@ -128,10 +144,31 @@ class Daemon:
 @asynccontextmanager
 async def connected(endpoint: Endpoint) -> AsyncIterator[Daemon]:
     """A client of `endpoint`; connections are closed at the end. Proxies of the environment are not used."""
-    socket = endpoint.socket
-    connector = aiohttp.UnixConnector(path=str(socket)) if socket else aiohttp.TCPConnector()
+    connector: aiohttp.BaseConnector
+    if endpoint.socket is not None:
+        connector = aiohttp.UnixConnector(path=str(endpoint.socket), limit=0)
+    else:
+        connector = aiohttp.TCPConnector(socket_factory=lasting, limit=0)
     async with aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar()) as session:
         yield Daemon(session, endpoint)
+
+
+async def whole(response: aiohttp.ClientResponse) -> bytes:
+    """The body of an answer. Raises `ClientPayloadError` where it is cut, or larger than any of ours."""
+    read = bytearray()
+    async for chunk in response.content.iter_chunked(_CHUNK):
+        read += chunk
+        if len(read) > LARGEST_ANSWER:
+            raise aiohttp.ClientPayloadError("the answer is too large")
+    return bytes(read)
+
+
+def lasting(place: tuple[Any, ...]) -> socket.socket:
+    """A socket for a call that may wait for hours: the system notices where the other machine is gone."""
+    family, kind, protocol, *_ = place
+    made = socket.socket(family, kind, protocol)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    return made
 
 
 def escaped(opaque: str) -> str:

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from pydantic import SecretStr
 
-from agentpod_bot.cli import endpoint
-from agentpod_bot.cli.endpoint import Endpoint, Wanted, find
-from agentpod_bot.cli.exits import ExitCode, Stopped
 from agentpod_bot.config.model import HttpSettings
 from agentpod_bot.config.values import listen
+from agentpod_bot.proxy import endpoint
+from agentpod_bot.proxy.endpoint import Endpoint, Wanted, find
+from agentpod_bot.proxy.stopped import ExitCode, Stopped
 
 TOKEN = {"AGENTPOD_BOT_TOKEN": "from-environment"}
 FROM_ENVIRONMENT = {"AGENTPOD_BOT_URL": "http://127.0.0.1:9", "AGENTPOD_BOT_TOKEN": "from-environment"}

@@ -1,0 +1,159 @@
+"""What a bridge makes of one line between an agent and its client; how a protocol says it is a `Talk`."""
+
+from __future__ import annotations
+
+import json
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from agentpod_bot.errors import Invalid, MalformedJson
+from agentpod_bot.harness import strict_json
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable
+
+Message = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Passed:
+    """Not for the room: the line goes on, byte for byte."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A question for the room; the line goes no further."""
+
+    key: str
+    """The id of the agent's call, as `key_of` writes it."""
+    session: str
+    turn: str | None
+    body: bytes
+    """What the daemon is told: the message, with what the bridge remembers about it."""
+    fault: str | None = None
+    """Why the message cannot be trusted to mean one thing; then nobody is asked."""
+    elsewhere: bool = False
+    """Whether the client may have it where no room can take such a question."""
+
+
+@dataclass(frozen=True, slots=True)
+class Over:
+    """Open questions are needed no longer: those that fit everything that is not None."""
+
+    why: str
+    """A few words of ours."""
+    key: str | None = None
+    session: str | None = None
+    turn: str | None = None
+    answered: bool = True
+    """Whether the agent still waits for an answer to them, which then is that they were cancelled."""
+    passed: bool = True
+    """Whether the line goes on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Replied:
+    """The client answers a call of the agent. Where that is a question for the room, it had no say: the line stops."""
+
+    key: str
+
+
+FromAgent = Passed | Asked | Over
+FromClient = Passed | Replied | Over
+
+
+class Talk(Protocol):
+    """How one protocol speaks. Pure: it only remembers what went by."""
+
+    def from_agent(self, line: bytes) -> FromAgent:
+        """What to do with a line of the agent."""
+        ...
+
+    def from_client(self, line: bytes) -> FromClient:
+        """What to do with a line of the client."""
+        ...
+
+
+class Memory:
+    """What was said about things by key: the newest of it, so that a long talk needs no more room than a short one."""
+
+    def __init__(self, most: int, most_bytes: int) -> None:
+        self._most, self._most_bytes = most, most_bytes
+        self._known: OrderedDict[Hashable, tuple[Any, int]] = OrderedDict()
+        self._bytes = 0
+
+    def __len__(self) -> int:
+        """How much is remembered."""
+        return len(self._known)
+
+    def keep(self, key: Hashable, value: Any, size: int) -> None:
+        """Remember `value`, which takes about `size` bytes, and forget the oldest where that is too much."""
+        self.forget(key)
+        self._known[key] = (value, size)
+        self._bytes += size
+        while len(self._known) > self._most or self._bytes > self._most_bytes:
+            self.forget(next(iter(self._known)))
+
+    def get(self, key: Hashable) -> Any:
+        """What is remembered; None where nothing is."""
+        value, _ = self._known.get(key, (None, 0))
+        return value
+
+    def forget(self, key: Hashable) -> Any:
+        """Forget one, and return it."""
+        value, size = self._known.pop(key, (None, 0))
+        self._bytes -= size
+        return value
+
+    def forget_where(self, fits: Callable[[Any], bool]) -> None:
+        """Forget everything whose key fits."""
+        for key in [key for key in self._known if fits(key)]:
+            self.forget(key)
+
+
+def message_of(line: bytes) -> Message:
+    """The JSON object of a line; empty for anything else, which no bridge has to understand."""
+    try:
+        content = json.loads(line)
+    except (ValueError, RecursionError):
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
+def key_of(value: Any) -> str:
+    """An id of a call: one text for each id, so that 1, 1.0, "1" and true stay four."""
+    return json.dumps(value, sort_keys=True)
+
+
+def asked(
+    line: bytes,
+    message: Message,
+    *,
+    session: Any,
+    turn: Any = None,
+    added: Message | None = None,
+    elsewhere: bool = False,
+) -> Asked:
+    """The question of a message. `added` takes the place of the message where more is known than it says."""
+    fault = None
+    try:
+        strict_json.read(line)
+    except (MalformedJson, Invalid) as wrong:
+        fault = str(wrong)
+    body = line.strip() if added is None and fault is None else json.dumps(added or message).encode()
+    return Asked(
+        key_of(message.get("id")), text(session), turn if isinstance(turn, str) else None, body, fault, elsewhere
+    )
+
+
+def member(value: Any, *names: str) -> Any:
+    """What stands in objects under these names, one in the other; None where nothing does."""
+    for name in names:
+        value = value.get(name) if isinstance(value, dict) else None
+    return value
+
+
+def text(value: Any) -> str:
+    """A text; empty where something else stands."""
+    return value if isinstance(value, str) else ""
