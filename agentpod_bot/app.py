@@ -20,6 +20,7 @@ from agentpod_bot.api.tokens import Tokens
 from agentpod_bot.broker.assembly import assemble
 from agentpod_bot.config.load import load
 from agentpod_bot.config.reload import reloadable
+from agentpod_bot.core.copies import places
 from agentpod_bot.core.ids import ClientName, RoomId, RouteName, UserId
 from agentpod_bot.core.model import Caller
 from agentpod_bot.core.policy import Limits, Policy, Reactions, Route
@@ -187,7 +188,7 @@ class Daemon:
                     continue  # a reload went before: its rules are in force, and its aliases resolved
                 self._world.policy = policy
                 open_now = await self._store.run(lambda tx: tx.open_questions())
-                self._world.linger(question.asked.room_id for question in open_now)
+                self._world.linger(place.asked.room_id for question in open_now for place in places(question))
                 await self._rooms.settle()
                 if any((room := self._world.room(r)) and not room.bot_joined for r in self._world.policy.rooms()):
                     self._follow(await pending_invites(self.client))
@@ -309,6 +310,9 @@ def policy_of(settings: Settings, aliases: dict[str, RoomId]) -> Policy:
                 approver_level=None if route.approvers_from is None else route.approvers_from.least,
                 quorum=route.quorum,
                 not_requester=route.not_requester,
+                remind_before_ms=route.remind_before_ms,
+                escalation=route.escalate,
+                quiet=route.quiet_hours,
                 hands_back=route.when_unanswered == "terminal",
             )
             for name, route in settings.routes.items()

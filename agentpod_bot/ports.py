@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from agentpod_bot.copying import CopyTx
 from agentpod_bot.core.kept import Priority
 
 if TYPE_CHECKING:
@@ -69,8 +70,11 @@ class Chance(Protocol):
         ...
 
 
-class Tx(Protocol):
-    """One transaction of the store."""
+class Tx(CopyTx, Protocol):
+    """One transaction of the store.
+
+    What is asked for by room, or by event, comes as that room has it (`core.copies.seen_in`).
+    """
 
     # questions
     def insert(self, question: NewQuestion) -> Question:
@@ -215,23 +219,23 @@ class Tx(Protocol):
         """Add an effect; False, and nothing changes, where that effect exists already."""
         ...
 
-    def drop_unsent(self, row: Row, effect: str) -> bool:
+    def drop_unsent(self, row: Row, room_id: RoomId, effect: str) -> bool:
         """Drop an effect that no try was made for; True where it was there and is gone."""
         ...
 
-    def unsent(self, row: Row, effect: str) -> Effect | None:
-        """An effect of a question that was not sent yet."""
+    def unsent(self, row: Row, room_id: RoomId, effect: str) -> Effect | None:
+        """An effect of a question in a room that was not sent yet."""
         ...
 
-    def has_edit_to_render(self, row: Row, priority: Priority = Priority.EDIT) -> bool:
-        """Whether an edit of the question is unsent and has no content yet: it will say what is true then."""
+    def has_edit_to_render(self, row: Row, room_id: RoomId, priority: Priority = Priority.EDIT) -> bool:
+        """Whether an edit of the question in a room is unsent, without content: it will say what is true then."""
         ...
 
-    def content_of(self, row: Row, effect: str) -> Mapping[str, Any] | None:
+    def content_of(self, row: Row, room_id: RoomId, effect: str) -> Mapping[str, Any] | None:
         """What an effect of a question said or is to say; None where there is none, or it is not rendered yet."""
         ...
 
-    def drop_all_unsent(self, row: Row, effects: Sequence[str]) -> frozenset[str]:
+    def drop_all_unsent(self, row: Row, room_id: RoomId, effects: Sequence[str]) -> frozenset[str]:
         """Drop those of these effects that no try was made for; returns their names."""
         ...
 
@@ -239,8 +243,8 @@ class Tx(Protocol):
         """The room's next effect to try, by priority and then age; its attempts are counted up.
 
         An effect whose `not_before_ms` is in the future is passed over, but nothing of
-        the same question goes before its own `question` effect, and that one not before
-        its `upload`.
+        the same question goes before its own `question` effect in that room, and that one
+        not before its `upload`.
         """
         ...
 
@@ -271,16 +275,20 @@ class Tx(Protocol):
         """The unsent effect with this transaction id (adoption after a crash)."""
         ...
 
-    def about(self, event_id: EventId) -> tuple[Row, ...] | None:
-        """The question that a sent event of ours is or is about.
+    def about(self, event_id: EventId, room_id: RoomId) -> tuple[Row, ...] | None:
+        """The question that a sent event of ours in a room is or is about.
 
         One row for a question, its edits and its notices; an empty tuple for an event of
-        ours about several or none; None for an event that is not ours.
+        ours about several or none; None for an event that is not ours, or in another room.
         """
         ...
 
     def last_effect_at(self, room_id: RoomId, effect_prefix: str) -> int | None:
         """`not_before_ms` of the newest effect of the room whose name begins so, sent or not."""
+        ...
+
+    def hints(self, room_id: RoomId, *, after_ms: int, up_to_ms: int) -> int:
+        """How many hints of the room, sent or not, have a `not_before_ms` after `after_ms` and up to `up_to_ms`."""
         ...
 
     # what a sync has shown

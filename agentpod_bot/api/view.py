@@ -50,6 +50,9 @@ class SelectedOption(Shown):
     via: Via
     comment: str | None
     event_id: str
+    voters: list[str] | None = Field(
+        description="Everybody whose vote made the decision, `answered_by` last; null where one answer was enough."
+    )
 
 
 class Claimed(Shown):
@@ -207,4 +210,5 @@ def _selected(closing: Closing, at: str) -> SelectedOption:
         via=closing.via,
         comment=closing.comment,
         event_id=closing.event_id,
+        voters=list(closing.voters) or None,
     )

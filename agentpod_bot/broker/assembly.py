@@ -9,6 +9,7 @@ from agentpod_bot.broker.broker import Broker
 from agentpod_bot.broker.change import Means
 from agentpod_bot.broker.commit import Bell, Commit
 from agentpod_bot.broker.deadlines import Deadlines
+from agentpod_bot.broker.escalation import Escalations
 from agentpod_bot.broker.holds import Holds
 from agentpod_bot.broker.inbox import Inbox
 from agentpod_bot.broker.outbox import Outbox
@@ -32,6 +33,7 @@ class Parts:
     outbox: Outbox
     rooms: Rooms
     deadlines: Deadlines
+    escalations: Escalations
     holds: Holds
     commit: Commit
 
@@ -46,7 +48,8 @@ def assemble(
     bell = Bell()
     commit = Commit(store, waiters, bell, meter)
     rooms = Rooms(world, homeserver)
-    deadlines = Deadlines(store, means, commit)
+    escalations = Escalations(means, commit)
+    deadlines = Deadlines(store, means, commit, escalations)
     holds = Holds(store, means, commit)
     outbox = Outbox(store, homeserver, means, waiters=waiters, commit=commit, bell=bell, meter=meter)
     return Parts(
@@ -66,6 +69,7 @@ def assemble(
         outbox=outbox,
         rooms=rooms,
         deadlines=deadlines,
+        escalations=escalations,
         holds=holds,
         commit=commit,
     )

@@ -147,7 +147,7 @@ class Broker:
             if reserved:
                 self._outbox.go(route.room_id, ready)
         if submitted.created:
-            self._deadlines.notice(submitted.question.asked.expires_at_ms)
+            self._deadlines.notice(submitted.question)
             # Counted and logged a moment later, for the question is on its way to the room.
             asyncio.get_running_loop().call_later(LATER_S, self._tell, submitted.question)
         return submitted

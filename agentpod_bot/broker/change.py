@@ -5,9 +5,11 @@ Everything here runs inside a transaction of the store.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, assert_never
 
+from agentpod_bot.broker import places
+from agentpod_bot.core import copies
 from agentpod_bot.core.ids import TxnId
 from agentpod_bot.core.kept import AuditRow, NewEffect, Priority
 from agentpod_bot.core.lifecycle import Effect, Posted, step
@@ -29,7 +31,9 @@ QUESTION = "question"
 FILE = "file"
 OUTCOME = "outcome"
 AGAIN = "again"
-VOTES = "votes"
+PROGRESS = "progress"
+REMINDER = "reminder"
+AFTER_QUIET = "after_quiet"
 KEYCAPS = "keycaps"
 KEYCAP = "keycap"
 SEED_AFTER_MS = 3_000
@@ -94,10 +98,13 @@ def change(tx: Tx, question: Question, event: Event, after: After, means: Means)
     changed, effects = step(question, event, now_ms)
     if changed is question:
         return None
+    whole = question.whole
     if isinstance(event, Posted):
-        if not tx.post(question.row, event.event_id):
+        if not places.post(tx, question, event.event_id):
             return None
         audit(tx, changed, "shown", now_ms, event_id=event.event_id)
+        if question.original is not None:
+            show_again(tx, whole, after, means)  # its own room hears where it is asked now
     else:
         closing = changed.closing
         if closing is None:  # a step that closes says how; anything else is a fault of ours
@@ -113,12 +120,17 @@ def change(tx: Tx, question: Question, event: Event, after: After, means: Means)
             event_id=closing.event_id,
             detail=closing.via.value if closing.via else closing.reason,
         )
+        whole = replace(whole, status=changed.status, closing=closing)
     for effect in effects:
         match effect:
             case Effect.RELEASE:
-                after.closed.append(changed)
+                after.closed.append(whole)
             case Effect.SHOW_OUTCOME:
-                _show_outcome(tx, changed, after, means)
+                for place in copies.places(whole):
+                    _show_outcome(tx, place, after, means)
+            case Effect.SHOW_IN_COPY:
+                for place in copies.places(whole)[1:]:
+                    _show_outcome(tx, place, after, means)
             case Effect.OFFER_KEYCAPS:
                 _offer_keycaps(tx, changed, after, means)
             case _:
@@ -154,19 +166,37 @@ def audit(
 
 
 def edit_again(tx: Tx, question: Question, after: After, means: Means) -> None:
-    """Have the outcome shown anew; where an edit still waits to be rendered, that one will say it all."""
-    room_id = question.asked.room_id
-    if not tx.has_edit_to_render(question.row):
+    """Have the outcome shown anew, wherever it is shown."""
+    for place in copies.places(question):
+        if not copies.is_gone(place):
+            edit_place_again(tx, place, after, means)
+
+
+def edit_place_again(tx: Tx, place: Question, after: After, means: Means) -> None:
+    """Have the outcome shown anew in one room."""
+    _edit(tx, place, AGAIN, Priority.EDIT, after=after, means=means)
+
+
+def show_again(tx: Tx, place: Question, after: After, means: Means) -> None:
+    """Have an open question shown anew in one room, with what there is to say of it now."""
+    _edit(tx, place, PROGRESS, Priority.PROGRESS, after=after, means=means)
+
+
+def _edit(tx: Tx, place: Question, name: str, priority: Priority, *, after: After, means: Means) -> None:
+    """Where an edit still waits to be rendered, that one will say it all."""
+    room_id = place.asked.room_id
+    if not tx.has_edit_to_render(place.row, room_id, priority):
         number = 1
-        while not tx.enqueue(means.effect(room_id, f"{AGAIN}:{number}", Priority.EDIT, None, row=question.row)):
+        while not tx.enqueue(means.effect(room_id, f"{name}:{number}", priority, None, row=place.row)):
             number += 1
     after.rooms.add(room_id)
 
 
 def _show_outcome(tx: Tx, question: Question, after: After, means: Means) -> None:
-    if QUESTION in tx.drop_all_unsent(question.row, (UPLOAD, QUESTION, KEYCAPS)):
-        return  # no try was made: the room never heard of it
     room_id = question.asked.room_id
+    dropped = tx.drop_all_unsent(question.row, room_id, (UPLOAD, QUESTION, REMINDER, AFTER_QUIET, KEYCAPS))
+    if QUESTION in dropped or copies.is_gone(question):
+        return  # no try was made, so that the room never heard of it; or it does not show it any more
     tx.enqueue(means.effect(room_id, OUTCOME, Priority.EDIT, None, row=question.row))
     after.rooms.add(room_id)
 

@@ -1,4 +1,4 @@
-"""Deadlines: questions whose time is over are closed at that moment, and old ones are forgotten."""
+"""What time alone does: questions are closed at their deadline, asked once more before it, and forgotten."""
 
 from __future__ import annotations
 
@@ -8,11 +8,14 @@ import structlog
 
 from agentpod_bot.broker.change import After, Means, change
 from agentpod_bot.broker.commit import Bell
+from agentpod_bot.broker.escalation import due_at
 from agentpod_bot.core.lifecycle import Lapsed
 from agentpod_bot.errors import StoreUnavailable
 
 if TYPE_CHECKING:
     from agentpod_bot.broker.commit import Commit
+    from agentpod_bot.broker.escalation import Escalations
+    from agentpod_bot.core.model import Question
     from agentpod_bot.ports import Store, Tx
 
 log = structlog.get_logger(__name__)
@@ -25,17 +28,20 @@ PRUNE_EVERY_MS = 3_600_000
 class Deadlines:
     """One loop for every deadline. A decision checks the deadline itself and does not rely on it."""
 
-    def __init__(self, store: Store, means: Means, commit: Commit) -> None:
+    def __init__(self, store: Store, means: Means, commit: Commit, escalations: Escalations) -> None:
         self._store = store
         self._means = means
         self._commit = commit
+        self._escalations = escalations
         self._bell = Bell()
         self._next_ms: int | None = None
         self._pruned_ms = 0
 
-    def notice(self, deadline_ms: int) -> None:
-        """A question with this deadline was stored."""
-        if self._next_ms is None or deadline_ms < self._next_ms:
+    def notice(self, question: Question) -> None:
+        """A question was stored, with its deadline."""
+        due_ms = due_at(self._means.world.policy, question)
+        first_ms = question.asked.expires_at_ms if due_ms is None else due_ms
+        if self._next_ms is None or first_ms < self._next_ms:
             self._bell.ring()
 
     async def expire(self) -> None:
@@ -47,6 +53,12 @@ class Deadlines:
             return tx.next_deadline()
 
         self._next_ms = await self._commit(work)
+
+    async def escalate(self) -> None:
+        """Ask every question once more whose time for it has come, and learn when the next one's does."""
+        due_ms = await self._escalations.look()
+        if due_ms is not None:
+            self._next_ms = due_ms if self._next_ms is None else min(self._next_ms, due_ms)
 
     async def prune(self) -> None:
         """Forget what is older than the retention, at most once an hour."""
@@ -66,10 +78,11 @@ class Deadlines:
             log.info("closed_requests_forgotten", count=gone)
 
     async def run(self) -> None:
-        """Expire and prune until cancelled."""
+        """Expire, escalate and prune until cancelled."""
         while True:
             try:
                 await self.expire()
+                await self.escalate()
                 await self.prune()
             except StoreUnavailable as error:
                 log.warning("deadlines_wait_for_the_store", error=str(error))

@@ -19,15 +19,18 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    InstanceOf,
     SecretStr,
     Strict,
     ValidationInfo,
     model_validator,
 )
 
-from agentpod_bot.config import consistency, values
+from agentpod_bot.config import consistency, reach, values
 from agentpod_bot.config.fault import nearest
 from agentpod_bot.core.ids import RouteName, UserId
+from agentpod_bot.core.policy import Escalation  # noqa: TC001 - as below
+from agentpod_bot.core.quiet import QuietHours  # noqa: TC001 - pydantic reads annotations while running
 
 T = TypeVar("T")
 
@@ -248,6 +251,11 @@ class RouteSettings(Section):
     reactions: Literal["seed", "accept", "off"] = "seed"
     max_pending: Annotated[int, Strict(), Field(ge=1, le=10_000)] = 50
     mask_secrets: Annotated[bool, Strict()] = True
+    remind_before_ms: Annotated[int, quantity(values.duration_ms, least="1s", most="30d")] | None = Field(
+        None, alias="remind_before"
+    )
+    escalate: Annotated[InstanceOf[Escalation], BeforeValidator(reach.escalation)] | None = None
+    quiet_hours: Annotated[InstanceOf[QuietHours], BeforeValidator(reach.quiet_hours)] | None = None
 
 
 class RequestsSettings(Section):

@@ -10,6 +10,7 @@ from pydantic import SecretStr
 from agentpod_bot.config import keys, values
 from agentpod_bot.config.fault import dotted, printable
 from agentpod_bot.config.source import said
+from agentpod_bot.core.policy import Escalation
 
 if TYPE_CHECKING:
     from agentpod_bot.config.fault import Path
@@ -39,6 +40,8 @@ def written(at: Path, value: Any) -> str:
             return values.duration_text(value)
         case int() if attribute == "body_limit":
             return values.size_text(value)
+        case Escalation(after_ms=after_ms, to=to):
+            return f"{{after: {values.duration_text(after_ms)}, to: {to}}}"
         case tuple():
             return json.dumps(value, ensure_ascii=False)
         case _:

@@ -14,15 +14,16 @@ if TYPE_CHECKING:
 
 
 class Priority(IntEnum):
-    """Order inside a room's outbox: questions and files, edits that show an end, other edits, hints, seeded keycaps."""
+    """Order inside a room's outbox: questions and files, edits, those of an end first, and what is said beside them."""
 
     UPLOAD = 0
     QUESTION = 1
     FILE = 2
     EDIT = 3
     PROGRESS = 4
-    HINT = 5
-    SEED = 6
+    REMINDER = 5
+    HINT = 6
+    SEED = 7
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from agentpod_bot.core.ids import RoomId, RouteName, UserId
     from agentpod_bot.core.model import Question
+    from agentpod_bot.core.quiet import QuietHours
     from agentpod_bot.core.room import RoomState
 
 
@@ -30,6 +31,14 @@ class Reactions(StrEnum):
     SEED = "seed"
     ACCEPT = "accept"
     OFF = "off"
+
+
+@dataclass(frozen=True, slots=True)
+class Escalation:
+    """After which time without an answer a question is also asked on another route."""
+
+    after_ms: int
+    to: RouteName
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +59,12 @@ class Route:
     """How many approvers it takes to choose an option that approves with scope always."""
     not_requester: bool = False
     """Whether the person for whom a client asks may reject, but not approve."""
+    remind_before_ms: int | None = None
+    """So long before its end people are reminded of a question, once; None: never."""
+    escalation: Escalation | None = None
+    """None: a question is asked in one room only."""
+    quiet: QuietHours | None = None
+    """When questions are asked without notifying anybody."""
     hands_back: bool = False
     """Whether a harness's own question decides where nobody could be asked, or nobody answered."""
 
@@ -78,6 +93,16 @@ class Policy:
     def rooms(self) -> frozenset[RoomId]:
         """Every room that a route names."""
         return frozenset(route.room_id for route in self.routes.values())
+
+    def rooms_beside(self, route: Route) -> frozenset[RoomId]:
+        """Rooms in which questions of this route stand, or may stand one day, and of those that may come to its own."""
+        escalations = [
+            (each.room_id, self.routes[each.escalation.to].room_id)
+            for each in self.routes.values()
+            if each.escalation is not None and each.escalation.to in self.routes
+        ]
+        beside = {room_id for pair in escalations if route.room_id in pair for room_id in pair}
+        return frozenset(beside | {route.room_id})
 
     def may_answer(self, sender: UserId, question: Question, room: RoomState) -> bool:
         """Whether `sender` decides `question`: an approver of its route, joined, no bot; by exact id.

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from sqlalchemy import BindParameter, and_, bindparam, delete, exists, func, or_, select, update
 from sqlalchemy.dialects.sqlite import insert
 
-from agentpod_bot.store.records import AUDIT_COLUMNS, FOREIGN_COLUMNS, audit_row_of, foreign_of
+from agentpod_bot.store.kept import AUDIT_COLUMNS, FOREIGN_COLUMNS, audit_row_of, foreign_of
 from agentpod_bot.store.tables import (
     EffectState,
     audit,

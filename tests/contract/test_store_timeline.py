@@ -133,11 +133,11 @@ def test_pruning_forgets_closed_questions_of_before_and_all_that_hangs_on_them(t
     assert tx.prune(BOUND) == 1
     assert tx.question(old.row) is None
     assert tuple(tx.audited(old.row)) == ()
-    assert tx.about(EventId(f"$o{old.row}")) is None
-    assert tx.about(EventId("$q1")) is None
+    assert tx.about(EventId(f"$o{old.row}"), ROOM) is None
+    assert tx.about(EventId("$q1"), ROOM) is None
     assert tx.question(recent.row) == recent
     assert len(tuple(tx.audited(recent.row))) == 1
-    assert tx.about(EventId(f"$o{recent.row}")) == (recent.row,)
+    assert tx.about(EventId(f"$o{recent.row}"), ROOM) == (recent.row,)
 
 
 def test_pruning_never_touches_an_open_question_however_old(tx: Tx) -> None:
@@ -171,7 +171,7 @@ def test_pruning_forgets_what_was_said_about_no_question(tx: Tx) -> None:
     tx.sent(begun.effect_id, EventId("$w"), BOUND - 1)
     tx.audit(audit_line("refused", at_ms=BOUND - 1))
     tx.prune(BOUND)
-    assert tx.about(EventId("$w")) is None
+    assert tx.about(EventId("$w"), ROOM) is None
     assert tx.last_effect_at(ROOM, "which") is None
 
 

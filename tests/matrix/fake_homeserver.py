@@ -253,6 +253,10 @@ class FakeHomeserver(Faults):
         events = [entry.event for entry in self._rooms.log]
         return [event for event in events if event.get("sender") == user_id and event.get("type") == kind]
 
+    def room_of(self, event_id: str) -> str | None:
+        """The room in which an event stands."""
+        return next((e.room_id for e in self._rooms.log if e.event.get("event_id") == event_id), None)
+
     def count(self, method: str, path: str) -> int:
         """How many calls came with this method and a path that fits, faulty ones included."""
         return sum(call.method == method and re.search(path, call.path) is not None for call in self.calls)

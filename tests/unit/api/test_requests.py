@@ -66,6 +66,7 @@ async def test_a_decision_says_who_answered_what_and_how(daemon: Bench) -> None:
         "via": "number",
         "comment": "use staging",
         "event_id": "$answer",
+        "voters": None,
     }
 
 

@@ -155,6 +155,28 @@ def upgrade() -> None:
     )
     op.create_index("ix_audit_question_row", "audit", ["question_row"])
     op.create_table(
+        "copies",
+        sa.Column("question_row", NUMBER, autoincrement=False, nullable=False),
+        sa.Column("route", sa.Text(), nullable=False),
+        sa.Column("room_id", sa.Text(), nullable=False),
+        sa.Column("asked_at_ms", sa.BigInteger(), nullable=False),
+        sa.Column("event_id", sa.Text()),
+        sa.Column("shown_ts", sa.BigInteger()),
+        sa.Column("shown_closed_ts", sa.BigInteger()),
+        sa.Column("withdrawn_at_ms", sa.BigInteger()),
+        sa.Column("offered", sa.JSON(), nullable=False),
+        sa.Column("masked", sa.Boolean(), nullable=False),
+        sa.Column("attachment", sa.Text(), nullable=False),
+        sa.Column("file_uri", sa.Text()),
+        sa.CheckConstraint(
+            "attachment IN ('none', 'wanted', 'uploaded', 'shown', 'failed')", name="ck_copies_attachment"
+        ),
+        sa.ForeignKeyConstraint(["question_row"], ["questions.row"], name="fk_copies_question_row", ondelete="CASCADE"),
+        sa.PrimaryKeyConstraint("question_row", name="pk_copies"),
+    )
+    op.create_index("ix_copies_event_id", "copies", ["event_id"], **only_where("event_id IS NOT NULL"))
+    op.create_index("ix_copies_room_id", "copies", ["room_id"])
+    op.create_table(
         "decisions",
         sa.Column("question_row", NUMBER, autoincrement=False, nullable=False),
         sa.Column("outcome", sa.Text(), nullable=False),
@@ -202,21 +224,22 @@ def upgrade() -> None:
         sa.CheckConstraint("(state = 'sent') = (event_id IS NOT NULL)", name="ck_outbox_event_id"),
         sa.CheckConstraint("(state = 'sent') = (sent_at_ms IS NOT NULL)", name="ck_outbox_sent_at_ms"),
         sa.CheckConstraint("state IN ('unsent', 'sent', 'abandoned')", name="ck_outbox_state"),
-        sa.CheckConstraint("priority IN (0, 1, 2, 3, 4, 5, 6)", name="ck_outbox_priority"),
+        sa.CheckConstraint("priority IN (0, 1, 2, 3, 4, 5, 6, 7)", name="ck_outbox_priority"),
         sa.ForeignKeyConstraint(["question_row"], ["questions.row"], name="fk_outbox_question_row", ondelete="CASCADE"),
         sa.PrimaryKeyConstraint("effect_id", name="pk_outbox"),
         sa.UniqueConstraint("txn_id", name="uq_outbox_txn_id"),
         sqlite_autoincrement=True,
     )
     op.create_index("ix_outbox_event_id", "outbox", ["event_id"], **only_where("event_id IS NOT NULL"))
+    op.create_index("ix_outbox_hints", "outbox", ["room_id", "not_before_ms"], **only_where("priority = 6"))
     op.create_index("ix_outbox_room_id_effect", "outbox", ["room_id", "effect"])
     op.create_index(
         "ix_outbox_unsent", "outbox", ["room_id", "priority", "effect_id"], **only_where("state = 'unsent'")
     )
     op.create_index(
-        "uq_outbox_question_row_effect",
+        "uq_outbox_question_row_room_id_effect",
         "outbox",
-        ["question_row", "effect"],
+        ["question_row", "room_id", "effect"],
         unique=True,
         **only_where("question_row IS NOT NULL"),
     )
@@ -229,6 +252,7 @@ def upgrade() -> None:
         sa.Column("question_row", NUMBER, nullable=False),
         sa.Column("sender", sa.Text(), nullable=False),
         sa.Column("option_id", sa.Text(), nullable=False),
+        sa.Column("room_id", sa.Text(), nullable=False),
         sa.Column("event_id", sa.Text(), nullable=False),
         sa.Column("ts", sa.BigInteger(), nullable=False),
         sa.Column("at_ms", sa.BigInteger(), nullable=False),
