@@ -109,6 +109,7 @@ ROUTES = (
             "conflict",
             "too_large",
             "too_many_pending",
+            "too_many_requests",
             *NOBODY_TO_ASK,
             *STORED,
         ),

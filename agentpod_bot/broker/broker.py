@@ -13,7 +13,7 @@ from agentpod_bot.broker.commit import LATER_S
 from agentpod_bot.broker.submit import submit
 from agentpod_bot.core.lifecycle import AnsweredElsewhere, Cancelled
 from agentpod_bot.core.model import Outcome, Status
-from agentpod_bot.errors import Forbidden, Invalid, NotDecided, NotFound, RequestClosed, ShuttingDown
+from agentpod_bot.errors import AgentpodError, Forbidden, Invalid, NotDecided, NotFound, RequestClosed, ShuttingDown
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -59,7 +59,7 @@ class Broker:
         """Store one request and have it asked, or join the one that it repeats.
 
         Raises `Invalid`, `Forbidden`, `TooLarge`, `RequestIdReused`, `RequestClosed`,
-        `TooManyPending`, `Unavailable` and its kinds; nothing is stored then.
+        `TooManyPending`, `TooManyRequests`, `Unavailable` and its kinds; nothing is stored then.
         """
         if self._waiters.stopping:
             raise ShuttingDown(None)
@@ -75,6 +75,9 @@ class Broker:
 
         try:
             submitted, ready = await self._commit(work)
+        except AgentpodError as error:
+            self._meter.not_asked(caller.client, error.code)
+            raise
         finally:
             if reserved:
                 self._outbox.go(route.room_id, ready)
@@ -85,7 +88,7 @@ class Broker:
         return submitted
 
     def _tell(self, question: Question) -> None:
-        self._meter.asked(question.asked.route)
+        self._meter.asked(question)
         log.info(
             "permission_request_queued",
             request_id=question.key.request_id,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import NamedTuple, Self
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 from agentpod_bot.core.ids import (
     ClientName,
@@ -22,6 +22,9 @@ from agentpod_bot.core.ids import (
     SessionId,
     UserId,
 )
+
+if TYPE_CHECKING:
+    from agentpod_bot.core.rate import Rate
 
 BOTS_OWN_REJECT = OptionId("agentpod.reject")
 """Id of the rejecting option that the bot adds where a harness offered none."""
@@ -371,6 +374,8 @@ class Caller:
     harnesses: frozenset[str]
     requester: UserId | None = None
     """The person for whom this client asks."""
+    rate: Rate | None = None
+    """How often it may ask something new; None: as often as it likes."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import BindParameter, and_, bindparam, exists, func, insert, or_, select, update
 
 from agentpod_bot.core.ids import Row
-from agentpod_bot.core.kept import Page
+from agentpod_bot.core.kept import OpenCounts, Page
 from agentpod_bot.core.model import OPEN, Outcome, Question, Status
 from agentpod_bot.store.listing import LISTED_COLUMNS, listed_of
 from agentpod_bot.store.records import (
@@ -138,13 +138,15 @@ _ATTACH = (
 _ATTACH_AND_OFFER = _ATTACH.values(offered=bindparam("to_offered"))
 _GIVE_UP = update(questions).where(_THIS).values(gave_up=True)
 _PROGRESS = update(questions).where(_THIS, _q.status == Status.DECIDED.value).values(progress=bindparam("latest"))
-_of_route = questions.alias("of_route").c
+_of_route, _of_all = questions.alias("of_route").c, questions.alias("of_all").c
 _OPEN_COUNTS = select(
     func.count().filter(_q.session_id == bindparam("session_id")),
     func.count(),
     select(func.count())
     .where(_of_route.closed_at_ms.is_(None), _of_route.route == bindparam("route"))
     .scalar_subquery(),
+    # Every deadline is later than that: asked so, SQLite reads the index over the open ones, and no closed one.
+    select(func.count()).where(_of_all.closed_at_ms.is_(None), _of_all.expires_at_ms > 0).scalar_subquery(),
 ).where(_STILL_OPEN, _q.client == bindparam("client"))
 _DUE = _READ.where(_STILL_OPEN, _q.expires_at_ms <= bindparam("now_ms")).order_by(_q.expires_at_ms, _q.row)
 _NEXT_DEADLINE = select(func.min(_q.expires_at_ms)).where(_STILL_OPEN)
@@ -183,11 +185,11 @@ class Questions(Transaction):
         given = _given(client=client, session_id=session_id, route=route, room_id=room_id)
         return self._questions(_OPEN_QUESTIONS[tuple(given)], given)
 
-    def open_counts(self, *, client: ClientName, session_id: SessionId, route: RouteName) -> tuple[int, int, int]:
-        """How many queued or pending questions the client's session, the client, and the route have."""
+    def open_counts(self, *, client: ClientName, session_id: SessionId, route: RouteName) -> OpenCounts:
+        """How many queued or pending questions the client's session, the client, the route, and all have."""
         values = {"client": client, "session_id": session_id, "route": route}
-        [(of_session, of_client, of_route)] = self._rows(_OPEN_COUNTS, values)
-        return of_session, of_client, of_route
+        [counted] = self._rows(_OPEN_COUNTS, values)
+        return OpenCounts(*counted)
 
     def closed_questions(self, room_id: RoomId, *, since_ms: int) -> tuple[Question, ...]:
         """Those that closed since then or whose end the room does not show yet, in the order they were asked."""

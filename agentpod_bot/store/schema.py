@@ -21,9 +21,7 @@ def migrate(engine: Engine) -> None:
 
     Raises StoreRefused for a database of a newer version, and for one that another program made.
     """
-    config = Config()
-    config.set_main_option("script_location", "agentpod_bot.store:migrations")
-    config.set_main_option("path_separator", "os")
+    config = _config()
     script = ScriptDirectory.from_config(config)
     with engine.begin() as connection:
         here = MigrationContext.configure(connection).get_current_heads()
@@ -32,6 +30,19 @@ def migrate(engine: Engine) -> None:
         if set(here) != set(script.get_heads()):
             config.attributes["connection"] = connection
             command.upgrade(config, "head")
+
+
+def known_schemas() -> tuple[str, ...]:
+    """Every schema that this version can open, the newest first."""
+    script = ScriptDirectory.from_config(_config())
+    return tuple(revision.revision for revision in script.walk_revisions())
+
+
+def _config() -> Config:
+    config = Config()
+    config.set_main_option("script_location", "agentpod_bot.store:migrations")
+    config.set_main_option("path_separator", "os")
+    return config
 
 
 def _refuse_newer(script: ScriptDirectory, here: tuple[str, ...]) -> None:
