@@ -131,7 +131,11 @@ class Daemon:
             _listen(settings),
         )
         self._store_probe = Probe(self._backlog, self._clock.monotonic)
-        self._watch()
+        self._metrics.watch(
+            waiting_calls=self._waiters.open_waits,
+            matrix_ready=lambda: self._trouble_code() is None,
+            last_good_sync=self._last_good_sync,
+        )
         self._show_configured(settings)
 
     async def serve(self) -> None:
@@ -291,19 +295,6 @@ class Daemon:
         """Seconds since 1970; 0 where there was none yet."""
         last = self._sync.last_good_sync
         return 0.0 if last is None else self._clock.now_ms() / 1000 - (self._clock.monotonic() - last)
-
-    def _watch(self) -> None:
-        self._metrics.watch("agentpod_waiting_calls", "Calls that wait for an answer.", self._waiters.open_waits)
-        self._metrics.watch(
-            "agentpod_matrix_ready",
-            "1 while questions can be asked: synced within the last minute, token good.",
-            lambda: float(self._trouble_code() is None),
-        )
-        self._metrics.watch(
-            "agentpod_last_good_sync_timestamp_seconds",
-            "When a sync response was last handled, in seconds since 1970; 0 if none was yet.",
-            self._last_good_sync,
-        )
 
 
 def policy_of(settings: Settings, aliases: dict[str, RoomId]) -> Policy:

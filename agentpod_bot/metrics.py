@@ -97,6 +97,14 @@ class Metrics:
         self._not_stored = self._counter(
             "agentpod_store_failures", "Transactions that the database could not keep (disk full, file locked)."
         )
+        self._waiting = self._gauge("agentpod_waiting_calls", "Calls that wait for an answer.")
+        self._matrix_ready = self._gauge(
+            "agentpod_matrix_ready", "1 while questions can be asked: synced within the last minute, token good."
+        )
+        self._last_good_sync = self._gauge(
+            "agentpod_last_good_sync_timestamp_seconds",
+            "When a sync response was last handled, in seconds since 1970; 0 if none was yet.",
+        )
         self._writable = self._gauge("agentpod_store_writable", "1 if the store took a write just now.")
         self._open = self._gauge("agentpod_open_requests", "Questions that are open now, by status.", "status")
         self._oldest_open = self._gauge(
@@ -133,9 +141,17 @@ class Metrics:
             for why in UNASKED:
                 self._unasked.labels(client, why)
 
-    def watch(self, name: str, text: str, read: Callable[[], float]) -> None:
-        """Add a gauge that is read when it is scraped."""
-        Gauge(name, text, registry=self.registry).set_function(read)
+    def watch(
+        self,
+        *,
+        waiting_calls: Callable[[], float],
+        matrix_ready: Callable[[], bool],
+        last_good_sync: Callable[[], float],
+    ) -> None:
+        """Read these whenever the series are scraped."""
+        self._waiting.set_function(waiting_calls)
+        self._matrix_ready.set_function(lambda: float(matrix_ready()))
+        self._last_good_sync.set_function(last_good_sync)
 
     def backlog(self, found: Backlog | None, now_ms: int) -> None:
         """Take what stands in the store now; None where it takes no write, and nothing is known then."""

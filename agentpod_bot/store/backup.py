@@ -5,18 +5,15 @@ from __future__ import annotations
 import errno
 import os
 import sqlite3
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
+from tempfile import mkstemp
 
 from agentpod_bot.errors import StoreRefused
 from agentpod_bot.store.integrity import first_damage
 from agentpod_bot.store.schema import known_schemas
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
-OWNER_ONLY = 0o600
 LONGEST_CHECK_S = 3600.0
 
 
@@ -49,8 +46,9 @@ def back_up(store: Path, target: Path) -> Copied:
     """
     if target.exists() or target.is_symlink():
         raise FileExistsError(errno.EEXIST, "exists already", str(target))
-    partial = target.with_name(f".{target.name}.partial")
-    os.close(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, OWNER_ONLY))
+    descriptor, name = mkstemp(prefix=f".{target.name}.", suffix=".partial", dir=target.parent)  # of mode 0600
+    os.close(descriptor)
+    partial = Path(name)
     try:
         copied = _copy(store, partial)
         for place in (partial, target.parent):
@@ -58,8 +56,7 @@ def back_up(store: Path, target: Path) -> Copied:
         partial.replace(target)
         _flush(target.parent)
     finally:
-        with suppress(FileNotFoundError):
-            partial.unlink()
+        partial.unlink(missing_ok=True)
     return copied
 
 

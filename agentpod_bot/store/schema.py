@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine
 
 
-def migrate(engine: Engine) -> None:
-    """Run every migration that is missing, all in one transaction.
+def migrate(engine: Engine, *, to: str = "head") -> None:
+    """Run every migration that is missing, up to the newest or to one of them, all in one transaction.
 
     Raises StoreRefused for a database of a newer version, and for one that another program made.
     """
@@ -29,7 +29,7 @@ def migrate(engine: Engine) -> None:
         _refuse_newer(script, here)
         if set(here) != set(script.get_heads()):
             config.attributes["connection"] = connection
-            command.upgrade(config, "head")
+            command.upgrade(config, to)
 
 
 def known_schemas() -> tuple[str, ...]:

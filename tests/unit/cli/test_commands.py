@@ -15,7 +15,20 @@ if TYPE_CHECKING:
 
     from tests.unit.cli.conftest import Command
 
-COMMANDS = ("run", "demo", "check-config", "login", "ask", "list", "cancel", "healthcheck", "schema", "version")
+COMMANDS = (
+    "run",
+    "demo",
+    "check-config",
+    "login",
+    "doctor",
+    "backup",
+    "ask",
+    "list",
+    "cancel",
+    "healthcheck",
+    "schema",
+    "version",
+)
 
 
 def configured(folder: Path) -> Path:
