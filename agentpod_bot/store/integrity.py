@@ -12,6 +12,8 @@ from agentpod_bot.errors import StoreRefused
 if TYPE_CHECKING:
     from pathlib import Path
 
+PRIMARY = 0xFF
+"""The bits of an error's code that are not its finer points: https://sqlite.org/rescode.html."""
 START_CHECK_S = 5.0
 """A store of a few gigabytes takes longer; a start must not."""
 
@@ -27,7 +29,9 @@ def check(path: Path, *, within_s: float) -> bool:
     except TimeoutError:
         return False
     except sqlite3.Error as error:
-        raise StoreRefused(f"the store {path} cannot be opened: {error}") from error
+        if error.sqlite_errorcode & PRIMARY != sqlite3.SQLITE_CORRUPT:
+            raise StoreRefused(f"the store {path} cannot be opened: {error}") from error
+        damage = str(error)
     if damage is not None:
         raise StoreRefused(f"the store {path} is damaged ({damage}); {REMEDY}")
     return True
