@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
@@ -67,13 +68,17 @@ def test_putting_an_effect_off_makes_it_no_younger(tx: Tx) -> None:
     assert tx.backlog().oldest_unsent_ms == T0 + 5
 
 
+def touched(tx: Tx, now_ms: int) -> None:
+    tx.touch(now_ms)
+
+
 async def test_touching_the_store_really_writes_each_time(tmp_path: Path) -> None:
     """A statement that changes nothing writes nothing, and proves nothing of a full disk."""
     path = tmp_path / "agentpod.db"
     store = open_store(path)
     sizes = []
     for now_ms in (T0, T0 + 1, T0 + 2, T0 + 3):
-        await store.run(lambda tx, now_ms=now_ms: tx.touch(now_ms))
+        await store.run(partial(touched, now_ms=now_ms))
         sizes.append(path.with_name("agentpod.db-wal").stat().st_size)
     await store.close()
     assert sizes == sorted(set(sizes))

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentpod_bot.core.ids import EventId, RequestId
@@ -63,7 +63,7 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Engine:
 def lived(tx: Tx, number: int, life: Life) -> Question:
     """Store a question with everything that hangs on it."""
     asked_ms = T0 + life.asked * HOUR
-    times = {"created_at_ms": asked_ms, "expires_at_ms": asked_ms + 100 * HOUR}
+    times: dict[str, Any] = {"created_at_ms": asked_ms, "expires_at_ms": asked_ms + 100 * HOUR}
     stored = insert_pending(tx, number, **times) if life.posted else tx.insert(question(number, **times))
     row = stored.row
     tx.audit(audit_line(row=row, at_ms=asked_ms))
@@ -83,6 +83,7 @@ def lived(tx: Tx, number: int, life: Life) -> Question:
     return found
 
 
+@settings(deadline=None, max_examples=60)
 @given(st.lists(LIVES, min_size=1, max_size=12), st.lists(st.integers(-1, 120), min_size=1, max_size=3))
 def test_pruning_never_touches_what_is_open_or_has_still_to_be_said(
     engine: Engine, lives: list[Life], bounds: list[int]

@@ -102,6 +102,9 @@ async def running(folder: Path) -> AsyncIterator[Scene]:
 async def scene(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Scene]:
     """A daemon that each test leaves as it found it."""
     async with running(tmp_path_factory.mktemp("disk") / "daemon") as made:
+        async with made.daemon.harness() as calling:  # makes the -wal the largest of the process's files by far
+            await calling.asked(request_id="large", ignored="x" * 800_000)
+            await calling.call("POST", "/v1/requests/large/cancel")
         yield made
 
 

@@ -4,6 +4,7 @@ import asyncio
 import os
 import sqlite3
 from contextlib import closing
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
@@ -16,6 +17,8 @@ from tests.unit.store.test_integrity import filled, overwrite
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from agentpod_bot.ports import Tx
 
 
 @pytest.fixture
@@ -52,6 +55,11 @@ async def test_a_backup_of_a_running_store_holds_what_was_committed_and_is_one_p
     await restored.close()
 
 
+def insert_two(tx: Tx, number: int) -> None:
+    for each in (number, number + 1):
+        tx.insert(question(each))
+
+
 async def test_a_backup_is_of_one_moment_however_much_is_written_meanwhile(path: Path, tmp_path: Path) -> None:
     """Questions come in pairs here; no copy may hold one without the other."""
     store = open_store(path)
@@ -60,7 +68,7 @@ async def test_a_backup_is_of_one_moment_however_much_is_written_meanwhile(path:
     async def write() -> None:
         number = 1
         while not stop.is_set():
-            await store.run(lambda tx, n=number: (tx.insert(question(n)), tx.insert(question(n + 1))))
+            await store.run(partial(insert_two, number=number))
             number += 2
 
     writing = asyncio.create_task(write())

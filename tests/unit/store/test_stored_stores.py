@@ -83,8 +83,8 @@ async def test_the_newest_file_is_what_this_version_writes(tmp_path: Path) -> No
 
 def test_the_newest_file_holds_rows_of_every_kind() -> None:
     path = FOLDER / f"{NEWEST}.db"
-    for table in metadata.tables:
-        assert values_of(path, "1", table), f"nothing stands in {table}"
+    for name in metadata.tables:
+        assert values_of(path, "1", name), f"nothing stands in {name}"
     assert values_of(path, "status", "questions") == set(Status)
     assert values_of(path, "attachment", "questions") == set(Attachment)
     assert values_of(path, "outcome", "decisions") == set(Outcome)
