@@ -2,7 +2,7 @@
 # Options for the program behind a target: make demo ARGS="--answers 1,Reject"
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-harness fuzz lint types layers check bench lock clean
+.PHONY: help venv demo test test-dev test-harness fuzz lint types layers check bench lock clean
 .DELETE_ON_ERROR:
 
 VENV := .venv
@@ -33,6 +33,8 @@ test: $(DEV) ## Run all tests (ARGS="-k name")
 test-harness: $(DEV) ## Run the tests with the real harness programs (npm, 1.3 GB)
 	@$(PY) -m tests.harness.programs
 	@$(PY) -m pytest -m harness tests/harness $(ARGS)
+test-dev: $(DEV) ## Run them with Python's development mode: no resource left open, no task forgotten
+	@$(PY) -X dev -W error -m pytest $(ARGS)
 
 fuzz: $(DEV) ## Try the properties with new examples (ARGS="--minutes 5")
 	@$(PY) -m pytest -p tests.fuzzing -m hypothesis -o timeout=0 $(ARGS)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
         TxnId,
         UserId,
     )
-    from agentpod_bot.core.kept import AuditRow, Effect, NewEffect, Page
+    from agentpod_bot.core.kept import AuditRow, Backlog, Effect, NewEffect, OpenCounts, Page
     from agentpod_bot.core.model import (
         Attachment,
         Closing,
@@ -104,8 +104,8 @@ class Tx(CopyTx, Protocol):
         """Every queued or pending question that fits all that is given, oldest first."""
         ...
 
-    def open_counts(self, *, client: ClientName, session_id: SessionId, route: RouteName) -> tuple[int, int, int]:
-        """How many queued or pending questions the client's session, the client, and the route have."""
+    def open_counts(self, *, client: ClientName, session_id: SessionId, route: RouteName) -> OpenCounts:
+        """How many queued or pending questions the client's session, the client, the route, and all have."""
         ...
 
     def closed_questions(self, room_id: RoomId, *, since_ms: int) -> tuple[Question, ...]:
@@ -333,6 +333,14 @@ class Tx(CopyTx, Protocol):
         ...
 
     # the rest
+    def touch(self, now_ms: int) -> None:
+        """Write something that was not there before: where that is kept, the store takes writes."""
+        ...
+
+    def backlog(self) -> Backlog:
+        """How much is open and unsent, and since when."""
+        ...
+
     def audit(self, row: AuditRow) -> None:
         """Append one line."""
         ...
@@ -357,8 +365,12 @@ class Tx(CopyTx, Protocol):
 class Meter(Protocol):
     """What is counted. Label values come from small closed sets, never from outside text."""
 
-    def asked(self, route: RouteName) -> None:
+    def asked(self, question: Question) -> None:
         """A new question was stored."""
+        ...
+
+    def not_asked(self, client: ClientName, why: str) -> None:
+        """A request became no question; `why` is an error's code."""
         ...
 
     def closed(self, question: Question) -> None:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 Readiness = Callable[[], Awaitable[tuple[str, ...]]]
 """Codes of what keeps the daemon from being ready; empty where nothing does."""
-Metrics = Callable[[], tuple[bytes, str]]
+Metrics = Callable[[], Awaitable[tuple[bytes, str]]]
 """Every metric as a body, and that body's content type."""
 
 

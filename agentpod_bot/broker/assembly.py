@@ -13,6 +13,7 @@ from agentpod_bot.broker.escalation import Escalations
 from agentpod_bot.broker.holds import Holds
 from agentpod_bot.broker.inbox import Inbox
 from agentpod_bot.broker.outbox import Outbox
+from agentpod_bot.broker.rates import Rates
 from agentpod_bot.broker.rooms import Rooms
 from agentpod_bot.broker.waiters import Waiters
 from agentpod_bot.broker.world import World
@@ -43,7 +44,7 @@ def assemble(
 ) -> Parts:
     """Build the parts around one store and one account."""
     world = World(policy, homeserver)
-    means = Means(world, clock, chance)
+    means = Means(world, clock, chance, Rates(clock))
     waiters = Waiters()
     bell = Bell()
     commit = Commit(store, waiters, bell, meter)

@@ -14,7 +14,7 @@ from agentpod_bot.broker.commit import LATER_S
 from agentpod_bot.broker.submit import NATIVE, submit
 from agentpod_bot.core.lifecycle import AnsweredElsewhere, Cancelled
 from agentpod_bot.core.model import Meaning, Outcome, Status
-from agentpod_bot.errors import Forbidden, Invalid, NotDecided, NotFound, RequestClosed, ShuttingDown
+from agentpod_bot.errors import AgentpodError, Forbidden, Invalid, NotDecided, NotFound, RequestClosed, ShuttingDown
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -63,7 +63,7 @@ class Broker:
         """Store one request and have it asked, or join the one that it repeats.
 
         Raises `Invalid`, `Forbidden`, `TooLarge`, `RequestIdReused`, `RequestClosed`,
-        `TooManyPending`, `Unavailable` and its kinds; nothing is stored then.
+        `TooManyPending`, `TooManyRequests`, `Unavailable` and its kinds; nothing is stored then.
         """
         return await self._submit(asked, caller, NATIVE, None)
 
@@ -143,6 +143,9 @@ class Broker:
 
         try:
             submitted, ready = await self._commit(work)
+        except AgentpodError as error:
+            self._meter.not_asked(caller.client, error.code)
+            raise
         finally:
             if reserved:
                 self._outbox.go(route.room_id, ready)
@@ -153,7 +156,7 @@ class Broker:
         return submitted
 
     def _tell(self, question: Question) -> None:
-        self._meter.asked(question.asked.route)
+        self._meter.asked(question)
         log.info(
             "permission_request_queued",
             request_id=question.key.request_id,

@@ -18,6 +18,7 @@ from agentpod_bot.core.model import OPEN
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from agentpod_bot.broker.rates import Rates
     from agentpod_bot.broker.world import World
     from agentpod_bot.core.ids import EventId, RoomId, Row, UserId
     from agentpod_bot.core.lifecycle import Event
@@ -63,6 +64,7 @@ class Means:
     world: World
     clock: Clock
     chance: Chance
+    rates: Rates
 
     def txn_id(self) -> TxnId:
         """A new transaction id: random, so that a restored store never repeats one."""

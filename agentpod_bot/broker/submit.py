@@ -76,8 +76,12 @@ def submit(
     room = check_reachable(means.world.policy, route, means.world.room(route.room_id))
     if earlier is not None and earlier.is_open:
         change(tx, earlier, Superseded(), after, means)
-    of_session, of_token, of_route = tx.open_counts(client=client, session_id=asked.session_id, route=route.name)
-    check_caps(means.world.policy.limits, route, of_session=of_session, of_token=of_token, of_route=of_route)
+    check_caps(
+        means.world.policy.limits,
+        route,
+        **tx.open_counts(client=client, session_id=asked.session_id, route=route.name)._asdict(),
+    )
+    means.rates.take(caller)
     seq = tx.next_request_seq(client, asked.session_id) if asked.request_seq is None else asked.request_seq
     while request_id is None:  # the client may have chosen an id itself that looks like one of ours
         if tx.current(client, candidate := RequestId(f"{asked.session_id}:{seq}")) is None:

@@ -143,6 +143,15 @@ def read_power_level(value: object) -> values.PowerLevel:
     return values.power_level(value)
 
 
+def read_rate(value: object) -> values.Rate:
+    """A rate as text, or as it is."""
+    if isinstance(value, values.Rate):
+        return value
+    if not isinstance(value, str):
+        raise ValueError("is no text; write 60/min in quotes")  # noqa: TRY004 - as above
+    return values.rate(value)
+
+
 def short_enough(path: Path) -> Path:
     """A path that the kernel takes as a socket's address."""
     if len(str(path).encode()) > MAX_SOCKET_PATH_BYTES:
@@ -233,6 +242,7 @@ class ClientSettings(Section):
     harnesses: Annotated[tuple[Harness, ...], A_LIST, DISTINCT, SOME] = ("native",)
     codex_version: Annotated[str, text(values.release)] | None = None
     """Version of the Codex that asks, where its calls do not say it."""
+    rate: Annotated[values.Rate, BeforeValidator(read_rate)] | None = None
 
 
 class RouteSettings(Section):
@@ -273,6 +283,7 @@ class RequestsSettings(Section):
     )
     max_pending_per_session: Annotated[int, Strict(), Field(ge=1, le=10_000)] = 10
     max_pending_per_token: Annotated[int, Strict(), Field(ge=1, le=10_000)] = 30
+    max_pending: Annotated[int, Strict(), Field(ge=1, le=100_000)] = 500
 
 
 class StoreSettings(Section):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -85,3 +85,25 @@ class Page:
 
     questions: tuple[Listed, ...]
     cursor: int | None
+
+
+class OpenCounts(NamedTuple):
+    """How many questions are open, as far as somebody who asks one more is concerned."""
+
+    of_session: int
+    of_token: int
+    of_route: int
+    of_all: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Backlog:
+    """What is under way: open questions, and what the bot still has to say. Times in UTC milliseconds."""
+
+    queued: int
+    pending: int
+    oldest_open_ms: int | None
+    """When the question that is open longest was asked."""
+    unsent: int
+    oldest_unsent_ms: int | None
+    """When the first of the unsent effects was to be sent at the earliest, at first."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import NamedTuple, Self
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 from agentpod_bot.core.ids import (
     ClientName,
@@ -22,6 +22,9 @@ from agentpod_bot.core.ids import (
     SessionId,
     UserId,
 )
+
+if TYPE_CHECKING:
+    from agentpod_bot.core.rate import Rate
 
 BOTS_OWN_REJECT = OptionId("agentpod.reject")
 """Id of the rejecting option that the bot adds where a harness offered none."""
@@ -402,6 +405,8 @@ class Caller:
     """The person for whom this client asks."""
     codex_version: str | None = None
     """Version of this client's Codex, where its calls do not say it."""
+    rate: Rate | None = None
+    """How often it may ask something new; None: as often as it likes."""
 
 
 @dataclass(frozen=True, slots=True)

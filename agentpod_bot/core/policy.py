@@ -79,6 +79,8 @@ class Limits:
     max_pending_per_session: int
     max_pending_per_token: int
     max_waits_per_token: int
+    max_pending: int = 500
+    """Of all clients together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,12 +194,14 @@ def check_caps(
     of_session: int,
     of_token: int,
     of_route: int,
+    of_all: int,
 ) -> None:
     """Raise `TooManyPending` where one more open question, beside those that there are, would pass a cap."""
     for scope, open_now, cap in (
         ("session", of_session, limits.max_pending_per_session),
         ("token", of_token, limits.max_pending_per_token),
         ("route", of_route, route.max_pending),
+        ("daemon", of_all, limits.max_pending),
     ):
         if open_now >= cap:
             raise TooManyPending(scope, cap)

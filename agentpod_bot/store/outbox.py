@@ -129,6 +129,7 @@ class Outbox(Transaction):
             "state": EffectState.UNSENT.value,
             "priority": effect.priority.value,
             "not_before_ms": effect.not_before_ms,
+            "due_ms": effect.not_before_ms,
             "attempts": 0,
             "txn_id": effect.txn_id,
             "event_type": effect.event_type,

@@ -9,7 +9,7 @@ from sqlalchemy import BindParameter, and_, bindparam, exists, func, insert, or_
 
 from agentpod_bot.core.copies import places, seen_in
 from agentpod_bot.core.ids import Row
-from agentpod_bot.core.kept import Page
+from agentpod_bot.core.kept import OpenCounts, Page
 from agentpod_bot.core.model import OPEN, Outcome, Question, Status
 from agentpod_bot.store.listing import LISTED_COLUMNS, listed_of
 from agentpod_bot.store.records import (
@@ -161,13 +161,15 @@ _HELD = _OLDEST_FIRST.where(
     text("questions.held AND questions.delivered_at_ms IS NULL AND NOT questions.gave_up"),
     or_(_STILL_OPEN, _q.status == Status.DECIDED.value),
 )
-_of_route = questions.alias("of_route").c
+_of_route, _of_all = questions.alias("of_route").c, questions.alias("of_all").c
 _OPEN_COUNTS = select(
     func.count().filter(_q.session_id == bindparam("session_id")),
     func.count(),
     select(func.count())
     .where(_of_route.closed_at_ms.is_(None), _of_route.route == bindparam("route"))
     .scalar_subquery(),
+    # Every deadline is later than that: asked so, SQLite reads the index over the open ones, and no closed one.
+    select(func.count()).where(_of_all.closed_at_ms.is_(None), _of_all.expires_at_ms > 0).scalar_subquery(),
 ).where(_STILL_OPEN, _q.client == bindparam("client"))
 _DUE = _READ.where(_STILL_OPEN, _q.expires_at_ms <= bindparam("now_ms")).order_by(_q.expires_at_ms, _q.row)
 _NEXT_DEADLINE = select(func.min(_q.expires_at_ms)).where(_STILL_OPEN)
@@ -207,11 +209,11 @@ class Questions(Transaction):
         found = self._questions(_OPEN_QUESTIONS[tuple(given)], given)
         return found if room_id is None else tuple(each for each in _seen(found, room_id) if each.is_open)
 
-    def open_counts(self, *, client: ClientName, session_id: SessionId, route: RouteName) -> tuple[int, int, int]:
-        """How many queued or pending questions the client's session, the client, and the route have."""
+    def open_counts(self, *, client: ClientName, session_id: SessionId, route: RouteName) -> OpenCounts:
+        """How many queued or pending questions the client's session, the client, the route, and all have."""
         values = {"client": client, "session_id": session_id, "route": route}
-        [(of_session, of_client, of_route)] = self._rows(_OPEN_COUNTS, values)
-        return of_session, of_client, of_route
+        [counted] = self._rows(_OPEN_COUNTS, values)
+        return OpenCounts(*counted)
 
     def closed_questions(self, room_id: RoomId, *, since_ms: int) -> tuple[Question, ...]:
         """Those that closed since then or whose end the room does not show yet, in the order they were asked."""

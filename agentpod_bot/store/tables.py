@@ -199,6 +199,7 @@ outbox = Table(
     Column("state", Text, nullable=False),
     Column("priority", SmallInteger, nullable=False),
     Column("not_before_ms", BigInteger, nullable=False),
+    Column("due_ms", BigInteger, nullable=False),  # what not_before_ms was at first
     Column("attempts", Integer, nullable=False),
     Column("txn_id", Text, nullable=False),
     Column("event_type", Text, nullable=False),
@@ -248,6 +249,14 @@ sync_positions = Table(
     metadata,
     Column("user_id", Text, primary_key=True),
     Column("next_batch", Text, nullable=False),
+)
+
+write_checks = Table(
+    "write_checks",
+    metadata,
+    Column("slot", SmallInteger, primary_key=True, autoincrement=False),
+    Column("at_ms", BigInteger, nullable=False),
+    CheckConstraint("slot = 1", name="slot"),
 )
 
 encrypted_rooms = Table(

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from agentpod_bot.errors import StoreUnavailable
 from agentpod_bot.store.copies import Copies
+from agentpod_bot.store.health import Health
 from agentpod_bot.store.outbox import Outbox
 from agentpod_bot.store.questions import Questions
 from agentpod_bot.store.timeline import Timeline
@@ -32,7 +33,7 @@ MOST_TOGETHER = 256
 """Works that share one commit at most, so that the first of them is not kept waiting for ever."""
 
 
-class SqlTx(Questions, Copies, Votes, Outbox, Timeline):
+class SqlTx(Questions, Copies, Votes, Outbox, Timeline, Health):
     """All of `ports.Tx`."""
 
 

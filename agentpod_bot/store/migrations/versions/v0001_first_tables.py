@@ -214,6 +214,7 @@ def upgrade() -> None:
         sa.Column("state", sa.Text(), nullable=False),
         sa.Column("priority", sa.SmallInteger(), nullable=False),
         sa.Column("not_before_ms", sa.BigInteger(), nullable=False),
+        sa.Column("due_ms", sa.BigInteger(), nullable=False),
         sa.Column("attempts", sa.Integer(), nullable=False),
         sa.Column("txn_id", sa.Text(), nullable=False),
         sa.Column("event_type", sa.Text(), nullable=False),
@@ -261,3 +262,10 @@ def upgrade() -> None:
         sa.UniqueConstraint("question_row", "sender", name="uq_votes_question_row_sender"),
     )
     op.create_index("ix_votes_event_id", "votes", ["event_id"])
+    op.create_table(
+        "write_checks",
+        sa.Column("slot", sa.SmallInteger(), nullable=False),
+        sa.Column("at_ms", sa.BigInteger(), nullable=False),
+        sa.CheckConstraint("slot = 1", name="ck_write_checks_slot"),
+        sa.PrimaryKeyConstraint("slot", name="pk_write_checks"),
+    )
