@@ -320,6 +320,7 @@ def policy_of(settings: Settings, aliases: dict[str, RoomId]) -> Policy:
             max_pending_per_session=settings.requests.max_pending_per_session,
             max_pending_per_token=settings.requests.max_pending_per_token,
             max_waits_per_token=settings.http.max_waits_per_token,
+            audit_retention_ms=settings.audit.retention_ms,
         ),
     )
 

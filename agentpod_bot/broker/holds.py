@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from agentpod_bot.broker.change import After, Means, change, edit_again
+from agentpod_bot.broker.change import After, Means, audit, change, edit_again
 from agentpod_bot.broker.commit import Bell
 from agentpod_bot.core.lifecycle import Cancelled
 from agentpod_bot.core.model import Outcome
@@ -136,15 +136,19 @@ class Holds:
             if question is None or question.delivered_at_ms is not None or question.gave_up:
                 return
             if question.is_open:
-                tx.give_up(question.row)  # the outcome is rendered later, and says so
+                self._give_up(tx, question)  # the outcome is rendered later, and says so
                 change(tx, question, Cancelled(STOPPED_WAITING), after, self._means)
             elif question.closing is not None and question.closing.outcome is Outcome.SELECTED:
-                tx.give_up(question.row)
+                self._give_up(tx, question)
                 edit_again(tx, question, after, self._means)
 
         await self._commit(work)
         if self._dropped.get(dropped.row) is dropped:
             del self._dropped[dropped.row]
+
+    def _give_up(self, tx: Tx, question: Question) -> None:
+        tx.give_up(question.row)
+        audit(tx, question, "gave_up", self._means.clock.now_ms())
 
 
 def _lapses(dropped: Dropped) -> float:

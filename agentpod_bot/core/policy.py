@@ -64,6 +64,8 @@ class Limits:
     max_pending_per_session: int
     max_pending_per_token: int
     max_waits_per_token: int
+    audit_retention_ms: int | None = None
+    """How long a line of the audit is kept; None: for ever."""
 
 
 @dataclass(frozen=True, slots=True)
