@@ -13,6 +13,7 @@ from agentpod_bot.broker.holds import Holds
 from agentpod_bot.broker.inbox import Inbox
 from agentpod_bot.broker.outbox import Outbox
 from agentpod_bot.broker.rooms import Rooms
+from agentpod_bot.broker.streams import Streams
 from agentpod_bot.broker.waiters import Waiters
 from agentpod_bot.broker.world import World
 
@@ -44,7 +45,8 @@ def assemble(
     means = Means(world, clock, chance)
     waiters = Waiters()
     bell = Bell()
-    commit = Commit(store, waiters, bell, meter)
+    streams = Streams(store, waiters, limit=lambda: world.policy.limits.max_waits_per_token)
+    commit = Commit(store, waiters, bell, meter, streams)
     rooms = Rooms(world, homeserver)
     deadlines = Deadlines(store, means, commit)
     holds = Holds(store, means, commit)
@@ -60,6 +62,7 @@ def assemble(
             outbox=outbox,
             deadlines=deadlines,
             holds=holds,
+            streams=streams,
             meter=meter,
         ),
         inbox=Inbox(store, means, commit, rooms),

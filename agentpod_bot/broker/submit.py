@@ -128,6 +128,7 @@ def submit(
     tx.enqueue(means.effect(route.room_id, QUESTION, Priority.QUESTION, content, row=question.row))
     audit(tx, question, "asked", now_ms)
     after.rooms.add(route.room_id)
+    after.clients.add(client)
     return Submitted(question, created=True)
 
 
