@@ -6,11 +6,12 @@ from dataclasses import fields as fields_of_class
 from typing import Any
 
 import pytest
+import rfc8785
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from agentpod_bot.core.ids import ClientName, EventId, OptionId, RequestId, RoomId, Row, UserId
-from agentpod_bot.core.journal import COLUMNS, START, Broken, Link, Whole, examine, fields_of, following
+from agentpod_bot.core.journal import COLUMNS, START, Broken, Link, Whole, canonical_json, examine, fields_of, following
 from agentpod_bot.core.kept import AuditRow
 from agentpod_bot.core.model import Meaning, Scope
 
@@ -94,6 +95,23 @@ def test_a_chain_that_was_made_anew_shows_with_a_head_that_was_kept() -> None:
     whole = examine(START, chain(5), wanted=kept)
     assert isinstance(whole, Whole)
     assert not whole.remembered
+
+
+@pytest.mark.hypothesis
+@given(st.dictionaries(st.sampled_from(COLUMNS), st.one_of(st.none(), st.booleans(), st.integers(), st.text())))
+def test_the_quick_form_of_a_line_is_that_of_rfc_8785(fields: dict[str, Any]) -> None:
+    try:
+        expected = rfc8785.dumps(fields)
+    except rfc8785.CanonicalizationError:
+        with pytest.raises((rfc8785.CanonicalizationError, ValueError)):
+            canonical_json(fields)
+    else:
+        assert canonical_json(fields) == expected
+
+
+@pytest.mark.parametrize("text", ["".join(map(chr, range(0x100))), "  ﻿😀", "퟿", '/\\"'])
+def test_every_kind_of_character_has_the_form_of_rfc_8785(text: str) -> None:
+    assert canonical_json({"what": text}) == rfc8785.dumps({"what": text})
 
 
 scalars = st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text(), st.binary())
