@@ -280,6 +280,31 @@ async def test_a_change_that_is_committed_while_a_stream_looks_is_not_missed(
         assert statuses(await told(stream, 1)) == ["queued"]
 
 
+async def test_a_stream_does_not_take_the_look_of_another_that_began_before_a_change(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with rig.run(outbox=False) as pod, following(pod, BEGINNING) as early, following(pod, BEGINNING) as late:
+        run = pod.store.run
+        looking, go_on = asyncio.Event(), asyncio.Event()
+
+        async def first_is_slow(work: object) -> object:
+            is_first = getattr(work, "__qualname__", "").startswith("Streams.look") and not looking.is_set()
+            result: object = await run(work)  # type: ignore[arg-type]  # handed on as it came
+            if is_first:
+                looking.set()
+                await go_on.wait()
+            return result
+
+        monkeypatch.setattr(pod.store, "run", first_is_slow)
+        first = asyncio.create_task(early.next(up_to_s=PATIENCE_S))
+        await looking.wait()
+        await pod.ask()
+        async with asyncio.timeout(PATIENCE_S):
+            assert statuses(list(await late.next(up_to_s=1))) == ["queued"]
+        go_on.set()
+        assert await first == ()
+
+
 async def test_a_reader_that_goes_while_it_looks_takes_nothing_from_the_others(rig: Rig) -> None:
     async with rig.run(outbox=False) as pod, following(pod, BEGINNING) as stays:
         await pod.ask()
