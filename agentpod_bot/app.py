@@ -343,6 +343,7 @@ def policy_of(settings: Settings, aliases: dict[str, RoomId]) -> Policy:
             max_pending_per_token=settings.requests.max_pending_per_token,
             max_waits_per_token=settings.http.max_waits_per_token,
             max_pending=settings.requests.max_pending,
+            audit_retention_ms=settings.audit.retention_ms,
         ),
     )
 

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
         TxnId,
         UserId,
     )
-    from agentpod_bot.core.kept import AuditRow, Backlog, Effect, NewEffect, OpenCounts, Page
+    from agentpod_bot.core.journal import Link
+    from agentpod_bot.core.kept import AuditRow, Backlog, Change, Effect, NewEffect, OpenCounts, Page
     from agentpod_bot.core.model import (
         Attachment,
         Closing,
@@ -342,16 +343,36 @@ class Tx(CopyTx, Protocol):
         ...
 
     def audit(self, row: AuditRow) -> None:
-        """Append one line."""
+        """Append one line, chained to the one before it. Raises ValueError where JSON cannot carry it."""
         ...
 
     def audited(self, row: Row) -> Iterable[AuditRow]:
         """The lines about one question, oldest first."""
         ...
 
+    def head(self) -> Link:
+        """The last line of the audit that was ever written."""
+        ...
+
+    def link(self, seq: int) -> Link | None:
+        """The line with this number, or the last pruned one; None where it is not known, or not yet written."""
+        ...
+
+    def changes(self, client: ClientName, *, after: int, at_most: int) -> tuple[Change, ...]:
+        """Changes of status of a client's questions after the line `after`, oldest first."""
+        ...
+
+    def prune_audit(self, before_ms: int) -> int:
+        """Forget the oldest lines up to the first that was written since then. Returns how many went.
+
+        The last one that went is remembered, so that the chain of those that stay still has its beginning.
+        """
+        ...
+
     def prune(self, closed_before_ms: int) -> int:
         """Forget closed questions (and all that hangs on them) and processed events older than that.
 
+        The audit keeps its lines about them.
         Open questions, and effects that were not sent, are never touched. Returns how
         many questions went.
         """

@@ -45,7 +45,7 @@ from tests.unit.store.examples import (
 )
 
 if TYPE_CHECKING:
-    from agentpod_bot.core.model import Closing
+    from agentpod_bot.core.model import Closing, Question
     from agentpod_bot.ports import Tx
 
 FOLDER = Path(__file__).parent / "golden" / "stores"
@@ -108,8 +108,25 @@ def fill(tx: Tx) -> None:
     tx.move(BOT, "s72594_4483_1934")
     tx.mark_encrypted(OTHER_ROOM)
     tx.touch(T0)
+    recorded(tx, queued, decided)
+
+
+def recorded(tx: Tx, queued: Question, decided: Question) -> None:
+    """Lines of the audit, after one that was forgotten."""
+    tx.audit(audit_line(at_ms=T0 - 1))
     tx.audit(audit_line("asked", row=queued.row, client=LAPTOP, request_id=RequestId("acps_3f0c:1"), revision=1))
-    tx.audit(audit_line("set_aside", room_id=ROOM, sender=OWNER, event_id=EventId("$odd"), detail="why\x00 \ud800"))
+    tx.audit(
+        audit_line(
+            "selected",
+            row=decided.row,
+            digest=decided.asked.digest,
+            option_id=ALLOW.option_id,
+            meaning=ALLOW.meaning,
+            scope=ALLOW.scope,
+        )
+    )
+    tx.audit(audit_line("set_aside", room_id=ROOM, sender=OWNER, event_id=EventId("$odd"), detail="RuntimeError"))
+    tx.prune_audit(T0)
 
 
 def copied(tx: Tx, *rows: Row) -> None:

@@ -15,6 +15,7 @@ from agentpod_bot.broker.inbox import Inbox
 from agentpod_bot.broker.outbox import Outbox
 from agentpod_bot.broker.rates import Rates
 from agentpod_bot.broker.rooms import Rooms
+from agentpod_bot.broker.streams import Streams
 from agentpod_bot.broker.waiters import Waiters
 from agentpod_bot.broker.world import World
 
@@ -47,7 +48,8 @@ def assemble(
     means = Means(world, clock, chance, Rates(clock))
     waiters = Waiters()
     bell = Bell()
-    commit = Commit(store, waiters, bell, meter)
+    streams = Streams(store, waiters, limit=lambda: world.policy.limits.max_waits_per_token)
+    commit = Commit(store, waiters, bell, meter, streams)
     rooms = Rooms(world, homeserver)
     escalations = Escalations(means, commit)
     deadlines = Deadlines(store, means, commit, escalations)
@@ -64,6 +66,7 @@ def assemble(
             outbox=outbox,
             deadlines=deadlines,
             holds=holds,
+            streams=streams,
             meter=meter,
         ),
         inbox=Inbox(store, means, commit, rooms),

@@ -5,6 +5,7 @@ Everything here runs inside a transaction of the store.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, assert_never
 
@@ -20,9 +21,9 @@ if TYPE_CHECKING:
 
     from agentpod_bot.broker.rates import Rates
     from agentpod_bot.broker.world import World
-    from agentpod_bot.core.ids import EventId, RoomId, Row, UserId
+    from agentpod_bot.core.ids import ClientName, EventId, RoomId, Row, UserId
     from agentpod_bot.core.lifecycle import Event
-    from agentpod_bot.core.model import Question
+    from agentpod_bot.core.model import Option, Question
     from agentpod_bot.ports import Chance, Clock, Tx
 
 MESSAGE = "m.room.message"
@@ -39,6 +40,8 @@ KEYCAPS = "keycaps"
 KEYCAP = "keycap"
 SEED_AFTER_MS = 3_000
 """A question that is answered at once gets no keycaps: they would only be noise."""
+LONGEST_CODE = 80
+_NO_CODE = re.compile(r"[^A-Za-z0-9_.-]+")
 
 
 @dataclass(slots=True)
@@ -47,6 +50,8 @@ class After:
 
     closed: list[Question] = field(default_factory=list)
     rooms: set[RoomId] = field(default_factory=set)
+    clients: set[ClientName] = field(default_factory=set)
+    """Those of whose requests one has another status now."""
     refused: list[str] = field(default_factory=list)
     """Tries to answer that decided nothing, each by its kind."""
 
@@ -54,6 +59,7 @@ class After:
         """Take over what a part of the same transaction left to do."""
         self.closed += more.closed
         self.rooms |= more.rooms
+        self.clients |= more.clients
         self.refused += more.refused
 
 
@@ -104,7 +110,9 @@ def change(tx: Tx, question: Question, event: Event, after: After, means: Means)
     if isinstance(event, Posted):
         if not places.post(tx, question, event.event_id):
             return None
-        audit(tx, changed, "shown", now_ms, event_id=event.event_id)
+        # A copy in another room is no new state of the question.
+        what = "shown" if question.original is None else "copy_shown"
+        audit(tx, changed, what, now_ms, event_id=event.event_id)
         if question.original is not None:
             show_again(tx, whole, after, means)  # its own room hears where it is asked now
     else:
@@ -120,9 +128,11 @@ def change(tx: Tx, question: Question, event: Event, after: After, means: Means)
             now_ms,
             sender=closing.answered_by,
             event_id=closing.event_id,
+            option=None if closing.option is None else closing.option.option,
             detail=closing.via.value if closing.via else closing.reason,
         )
         whole = replace(whole, status=changed.status, closing=closing)
+    after.clients.add(changed.key.client)
     for effect in effects:
         match effect:
             case Effect.RELEASE:
@@ -148,9 +158,10 @@ def audit(
     *,
     sender: UserId | None = None,
     event_id: EventId | None = None,
+    option: Option | None = None,
     detail: str | None = None,
 ) -> None:
-    """Append one line about a question."""
+    """Append one line about a question. `detail` becomes a code: no sentence stands in the audit."""
     tx.audit(
         AuditRow(
             what=what,
@@ -159,10 +170,14 @@ def audit(
             client=question.key.client,
             request_id=question.key.request_id,
             revision=question.key.revision,
+            digest=question.asked.digest,
             room_id=question.asked.room_id,
             sender=sender,
             event_id=event_id,
-            detail=detail,
+            option_id=None if option is None else option.option_id,
+            meaning=None if option is None else option.meaning,
+            scope=None if option is None else option.scope,
+            detail=None if detail is None else _code(detail),
         )
     )
 
@@ -192,6 +207,10 @@ def _edit(tx: Tx, place: Question, name: str, priority: Priority, *, after: Afte
         while not tx.enqueue(means.effect(room_id, f"{name}:{number}", priority, None, row=place.row)):
             number += 1
     after.rooms.add(room_id)
+
+
+def _code(reason: str) -> str:
+    return _NO_CODE.sub("_", reason)[:LONGEST_CODE]
 
 
 def _show_outcome(tx: Tx, question: Question, after: After, means: Means) -> None:

@@ -137,6 +137,7 @@ def submit(
     plan_reminder(tx, question, means)
     audit(tx, question, "asked", now_ms)
     after.rooms.add(route.room_id)
+    after.clients.add(client)
     return Submitted(question, created=True)
 
 

@@ -46,7 +46,8 @@ def take(tx: Tx, event: Seen, accepted: Accept, room: RoomState, *, after: After
         at_ms=now_ms,
     )
     tx.vote(question.row, vote)
-    audit(tx, question, "voted", now_ms, sender=event.sender, event_id=event.event_id, detail=option_id)
+    chosen = selected.option.option
+    audit(tx, question, "voted", now_ms, sender=event.sender, event_id=event.event_id, option=chosen)
     voters = voters_for(policy, room, question, tx.votes(question.row), selected.option)
     if len(voters) >= needed:
         decides = Answered(selected, event.sender, event.event_id, event.ts, needed=needed, voters=voters)
@@ -67,7 +68,7 @@ def withdraw(tx: Tx, event: Seen, target: EventId, room: RoomState, *, after: Af
         return
     tx.withdraw(question.row, found[1].sender)
     now_ms = means.clock.now_ms()
-    audit(tx, question, "vote_withdrawn", now_ms, sender=event.sender, event_id=target, detail=found[1].option_id)
+    audit(tx, question, "vote_withdrawn", now_ms, sender=event.sender, event_id=target)
     show_again(tx, question, after, means)
 
 

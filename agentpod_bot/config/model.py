@@ -51,6 +51,7 @@ KNOWN_HARNESSES = (
     "qwen",
 )
 """Request shapes that this version understands."""
+FOREVER = "forever"
 MAX_SOCKET_PATH_BYTES = 107
 """Longest path of a Unix socket on Linux (`sun_path` less its final NUL)."""
 
@@ -73,10 +74,15 @@ def text(read: Callable[[str], T]) -> BeforeValidator:
     return BeforeValidator(check)
 
 
-def quantity(read: Callable[[str], int], *, least: str, most: str) -> BeforeValidator:
-    """A number with a unit, between two bounds. Code gives the bare number instead, at its own discretion."""
+def quantity(read: Callable[[str], int], *, least: str, most: str, forever: bool = False) -> BeforeValidator:
+    """A number with a unit, between two bounds. Code gives the bare number instead, at its own discretion.
 
-    def check(value: object, info: ValidationInfo) -> int:
+    With `forever`, that word is taken too: it is None.
+    """
+
+    def check(value: object, info: ValidationInfo) -> int | None:
+        if forever and (value == FOREVER or (value is None and info.context is None)):
+            return None
         if isinstance(value, int) and not isinstance(value, bool) and info.context is None and value > 0:
             return value
         if not isinstance(value, str):
@@ -286,6 +292,15 @@ class RequestsSettings(Section):
     max_pending: Annotated[int, Strict(), Field(ge=1, le=100_000)] = 500
 
 
+class AuditSettings(Section):
+    """The record of who decided what."""
+
+    retention_ms: Annotated[int | None, quantity(values.duration_ms, least="1d", most="36500d", forever=True)] = Field(
+        400 * 86_400_000, alias="retention"
+    )
+    """None: for ever."""
+
+
 class StoreSettings(Section):
     """The database."""
 
@@ -307,6 +322,7 @@ class Settings(Section):
     clients: dict[str, ClientSettings]
     routes: dict[str, RouteSettings]
     requests: RequestsSettings = RequestsSettings()
+    audit: AuditSettings = AuditSettings()
     store: StoreSettings = StoreSettings()
     log: LogSettings = LogSettings()
 

@@ -9,6 +9,7 @@ from pydantic import SecretStr
 
 from agentpod_bot.config import keys, values
 from agentpod_bot.config.fault import dotted, printable
+from agentpod_bot.config.model import FOREVER
 from agentpod_bot.config.source import said
 from agentpod_bot.core.policy import Escalation
 
@@ -34,6 +35,8 @@ def written(at: Path, value: Any) -> str:
     match value:
         case SecretStr():
             return HIDDEN
+        case None if attribute == "retention_ms":
+            return FOREVER
         case bool() | None:
             return json.dumps(value)
         case int() if attribute.endswith("_ms"):

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from agentpod_bot.core.ids import ClientName, EventId, RequestId, RoomId, Row, TxnId, UserId
-    from agentpod_bot.core.model import Listed
+    from agentpod_bot.core.ids import ClientName, EventId, OptionId, RequestId, RoomId, Row, TxnId, UserId
+    from agentpod_bot.core.journal import Link
+    from agentpod_bot.core.model import Listed, Meaning, Scope, Status
 
 
 class Priority(IntEnum):
@@ -62,7 +63,7 @@ class Effect:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditRow:
-    """One line of the audit: what happened, to which question, by whom. Never bodies."""
+    """One line of the audit: what happened, to which question, by whom. Codes and ids only, never texts."""
 
     what: str
     at_ms: int
@@ -70,10 +71,27 @@ class AuditRow:
     client: ClientName | None = None
     request_id: RequestId | None = None
     revision: int | None = None
+    digest: str | None = None
+    """The question's salted digest: what was asked, for whoever has it and its salt."""
     room_id: RoomId | None = None
     sender: UserId | None = None
     event_id: EventId | None = None
+    option_id: OptionId | None = None
+    meaning: Meaning | None = None
+    scope: Scope | None = None
     detail: str | None = None
+    """How or why, as a code."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """A question's change of status, told by a line of the audit."""
+
+    link: Link
+    row: AuditRow
+    status: Status
+    question: Listed | None
+    """The question as it was right after the change, whatever became of it since; None where it was pruned."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

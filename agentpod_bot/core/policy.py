@@ -81,6 +81,8 @@ class Limits:
     max_waits_per_token: int
     max_pending: int = 500
     """Of all clients together."""
+    audit_retention_ms: int | None = None
+    """How long a line of the audit is kept; None: for ever."""
 
 
 @dataclass(frozen=True, slots=True)

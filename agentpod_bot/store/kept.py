@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from agentpod_bot.core.kept import AuditRow, Effect, Priority
+from agentpod_bot.core.kept import Effect, Priority
 from agentpod_bot.core.room import Foreign
-from agentpod_bot.store.tables import audit, foreign_questions, outbox
+from agentpod_bot.store.tables import foreign_questions, outbox
 
 if TYPE_CHECKING:
     from sqlalchemy import Row as Record
@@ -31,18 +31,6 @@ FOREIGN_COLUMNS = (
     foreign_questions.c.shown_ts,
     foreign_questions.c.expires_at_ms,
     foreign_questions.c.closed_ts,
-)
-AUDIT_COLUMNS = (
-    audit.c.what,
-    audit.c.at_ms,
-    audit.c.question_row,
-    audit.c.client,
-    audit.c.request_id,
-    audit.c.revision,
-    audit.c.room_id,
-    audit.c.sender,
-    audit.c.event_id,
-    audit.c.detail,
 )
 
 
@@ -74,21 +62,4 @@ def foreign_of(record: Record[*tuple[Any, ...]]) -> Foreign:
         shown_ts=shown_ts,
         expires_at_ms=expires_at_ms,
         closed_ts=closed_ts,
-    )
-
-
-def audit_row_of(record: Record[*tuple[Any, ...]]) -> AuditRow:
-    """The line in a record of `AUDIT_COLUMNS`."""
-    what, at_ms, row, client, request_id, revision, room_id, sender, event_id, detail = record
-    return AuditRow(
-        what=what,
-        at_ms=at_ms,
-        row=row,
-        client=client,
-        request_id=request_id,
-        revision=revision,
-        room_id=room_id,
-        sender=sender,
-        event_id=event_id,
-        detail=detail,
     )

@@ -281,16 +281,32 @@ foreign_questions = Table(
 audit = Table(
     "audit",
     metadata,
-    Column("seq", NUMBER, primary_key=True),
+    Column("seq", NUMBER, primary_key=True, autoincrement=False),
     Column("at_ms", BigInteger, nullable=False),
     Column("what", Text, nullable=False),
-    Column("question_row", ForeignKey("questions.row", ondelete="CASCADE")),
+    Column("question_row", BigInteger),  # no foreign key: the line outlives its question
     Column("client", Text),
     Column("request_id", Text),
     Column("revision", BigInteger),
+    Column("digest", Text),
     Column("room_id", Text),
     Column("sender", Text),
     Column("event_id", Text),
-    Column("detail", OUTSIDE_TEXT),
+    Column("option_id", Text),
+    Column("meaning", Text),
+    Column("scope", Text),
+    Column("detail", Text),
+    Column("hash", Text, nullable=False),
     Index("ix_audit_question_row", "question_row"),
+    Index("ix_audit_client_seq", "client", "seq"),
 )
+
+audit_anchor = Table(
+    "audit_anchor",
+    metadata,
+    Column("place", SmallInteger, primary_key=True, autoincrement=False),
+    Column("seq", BigInteger, nullable=False),
+    Column("hash", Text, nullable=False),
+    CheckConstraint("place = 1", name="place"),
+)
+"""The last line of the audit that was pruned: what the oldest kept line follows."""

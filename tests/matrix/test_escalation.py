@@ -93,7 +93,7 @@ async def test_the_copy_is_the_same_question_for_the_approvers_of_the_second_rou
         assert second["m.mentions"] == {"user_ids": [rig.lead]}
         assert {**second, "m.mentions": {}} == {**first, "m.mentions": {}}
         assert question.status is Status.PENDING
-        assert await pod.audited(question) == ["asked", "shown", "escalated", "shown"]
+        assert await pod.audited(question) == ["asked", "shown", "escalated", "copy_shown"]
 
 
 async def test_the_first_copy_says_so_and_asks_what_it_asked(rig: Rig, clock: FakeClock) -> None:

@@ -19,10 +19,12 @@ from tests.matrix.fake_homeserver import FakeHomeserver
 from tests.matrix.rig import PATIENCE_S, Pod, Rig
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable
     from pathlib import Path
 
+    from agentpod_bot.broker.change import After
     from agentpod_bot.core.model import Caller, PermissionRequest, Question
+    from agentpod_bot.ports import T, Tx
 
 HOOK = "claude-code"
 TWIN = "claude-code:main:aa"
@@ -386,6 +388,42 @@ async def test_a_call_that_drops_while_its_question_is_being_stored_is_held_by_n
         clock.advance(GRACE_MS)
         await pod.parts.holds.lapse()
         assert (await pod.now(question)).status is Status.CANCELLED
+
+
+async def test_a_repeat_that_could_not_be_stored_does_not_keep_its_question_open_for_ever(
+    rig: Rig, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with asked(rig) as (pod, first, question):
+        await first.drop()
+        commit = pod.parts.broker._commit
+
+        async def failing(work: Callable[[Tx, After], T]) -> T:
+            def fails(tx: Tx, after: After) -> T:
+                work(tx, after)
+                raise errors.StoreUnavailable("the disk is full")
+
+            return await commit(fails)
+
+        with monkeypatch.context() as broken:
+            broken.setattr(pod.parts.broker, "_commit", failing)
+            with pytest.raises(errors.StoreUnavailable):
+                await call(pod).task
+        clock.advance(GRACE_MS)
+        await pod.parts.holds.lapse()
+        assert (await pod.now(question)).status is Status.CANCELLED
+
+
+async def test_a_repeat_that_could_not_be_stored_lets_go_of_no_question_for_which_another_call_comes(
+    rig: Rig, clock: FakeClock
+) -> None:
+    async with asked(rig) as (pod, first, question):
+        await first.drop()
+        for _ in range(2):
+            pod.parts.holds.expect(question.row)
+        pod.parts.holds.expect_no_more(question.row)
+        clock.advance(GRACE_MS)
+        await pod.parts.holds.lapse()
+        assert (await pod.now(question)).is_open
 
 
 CLAIM = AnsweredElsewhere(Claim(None, "the terminal"))

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 COMMANDS = (
     *("run", "demo", "check-config", "login", "doctor", "backup", "ask", "list", "cancel", "healthcheck"),
-    *("hook", "connect", "mcp", "schema", "version", "proxy"),
+    *("hook", "connect", "mcp", "schema", "version", "audit", "proxy"),
 )
 
 

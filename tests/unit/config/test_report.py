@@ -57,6 +57,7 @@ def test_the_report_has_one_line_for_each_value_and_says_where_it_came_from(site
         "requests.max_pending_per_session = 10   (default)",
         "requests.max_pending_per_token = 30   (default)",
         "requests.max_pending = 500   (default)",
+        "audit.retention = 400d   (default)",
         "store.path = /var/lib/agentpod-bot/agentpod.db   (default)",
         "log.level = info   (default)",
         "log.format = auto   (default)",

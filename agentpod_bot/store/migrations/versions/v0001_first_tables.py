@@ -139,20 +139,25 @@ def upgrade() -> None:
     )
     op.create_table(
         "audit",
-        sa.Column("seq", NUMBER, nullable=False),
+        sa.Column("seq", NUMBER, autoincrement=False, nullable=False),
         sa.Column("at_ms", sa.BigInteger(), nullable=False),
         sa.Column("what", sa.Text(), nullable=False),
-        sa.Column("question_row", NUMBER),
+        sa.Column("question_row", sa.BigInteger()),
         sa.Column("client", sa.Text()),
         sa.Column("request_id", sa.Text()),
         sa.Column("revision", sa.BigInteger()),
+        sa.Column("digest", sa.Text()),
         sa.Column("room_id", sa.Text()),
         sa.Column("sender", sa.Text()),
         sa.Column("event_id", sa.Text()),
-        sa.Column("detail", sa.JSON()),
-        sa.ForeignKeyConstraint(["question_row"], ["questions.row"], name="fk_audit_question_row", ondelete="CASCADE"),
+        sa.Column("option_id", sa.Text()),
+        sa.Column("meaning", sa.Text()),
+        sa.Column("scope", sa.Text()),
+        sa.Column("detail", sa.Text()),
+        sa.Column("hash", sa.Text(), nullable=False),
         sa.PrimaryKeyConstraint("seq", name="pk_audit"),
     )
+    op.create_index("ix_audit_client_seq", "audit", ["client", "seq"])
     op.create_index("ix_audit_question_row", "audit", ["question_row"])
     op.create_table(
         "copies",
@@ -176,6 +181,14 @@ def upgrade() -> None:
     )
     op.create_index("ix_copies_event_id", "copies", ["event_id"], **only_where("event_id IS NOT NULL"))
     op.create_index("ix_copies_room_id", "copies", ["room_id"])
+    op.create_table(
+        "audit_anchor",
+        sa.Column("place", sa.SmallInteger(), autoincrement=False, nullable=False),
+        sa.Column("seq", sa.BigInteger(), nullable=False),
+        sa.Column("hash", sa.Text(), nullable=False),
+        sa.CheckConstraint("place = 1", name="ck_audit_anchor_place"),
+        sa.PrimaryKeyConstraint("place", name="pk_audit_anchor"),
+    )
     op.create_table(
         "decisions",
         sa.Column("question_row", NUMBER, autoincrement=False, nullable=False),
