@@ -2,7 +2,7 @@
 # Options for the program behind a target: make demo ARGS="--answers 1,Reject"
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test fuzz lint types layers check bench lock clean
+.PHONY: help venv demo test fuzz crash lint types layers check bench lock clean
 .DELETE_ON_ERROR:
 
 VENV := .venv
@@ -32,6 +32,9 @@ test: $(DEV) ## Run all tests (ARGS="-k name")
 
 fuzz: $(DEV) ## Try the properties with new examples (ARGS="--minutes 5")
 	@$(PY) -m pytest -p tests.fuzzing -m hypothesis -o timeout=0 $(ARGS)
+
+crash: $(DEV) ## Kill the daemon at every await of asking and answering (about 4 minutes)
+	@CRASH=all $(PY) -m pytest tests/crash tests/integration/test_crash_synapse.py $(ARGS)
 
 lint: $(DEV) ## Check style and formatting
 	@$(PY) -m ruff check .
