@@ -342,8 +342,12 @@ class Machine(RuleBasedStateMachine):
         position=positions,
         form=st.sampled_from(["reply", "reply", "name", "reaction", "structured"]),
         heard=st.booleans(),
+        late=st.sampled_from([False, False, False, True]),
     )
-    def answer(self, pick: int, sender: UserId, position: int, form: str, heard: bool) -> None:
+    def answer(self, *, pick: int, sender: UserId, position: int, form: str, heard: bool, late: bool) -> None:
+        """Somebody answers one of the questions; late, while the loop that closes what is over is late, too."""
+        if late:
+            self.clock.advance(FAR_MS)
         event = self._picked(pick)
         target = event["event_id"]
         reply: dict[str, Any] = {"m.in_reply_to": {"event_id": target}}

@@ -35,6 +35,11 @@ class Deaths:
         tried = self.survived + len(self.broken) + len(self.unreached)
         return not self.broken and len(self.unreached) <= MOST_UNREACHED * tried
 
+    def told(self) -> str:
+        """All of it for a person, a point a line."""
+        lost = [f"not come to in {TRIES} runs: {point}" for point in self.unreached]
+        return "\n".join([f"{self.survived} survived", *self.broken, *lost])
+
 
 class Stage:
     """Where scenes are played."""

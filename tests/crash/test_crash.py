@@ -63,7 +63,7 @@ async def test_killed_at_any_await_it_asks_once_decides_once_and_tells_once(stag
     assert len(points) >= LEAST_POINTS[way]
     assert len(lines_of(points)) >= LEAST_LINES[way]
     deaths = await stage.survive(way, points if EVERY else one_of_each_line(points), together=TOGETHER)
-    assert deaths.all_went_well(), deaths
+    assert deaths.all_went_well(), deaths.told()
 
 
 @pytest.mark.timeout(900)
@@ -77,4 +77,4 @@ async def test_killed_while_a_call_is_held_it_gives_the_same_call_the_answer_onc
     own = [point for line, found in lines_of(points).items() if line not in native for point in found]
     assert len(lines_of(own)) >= LEAST_OWN_LINES[way]
     deaths = await stage.survive(way, own, together=TOGETHER)
-    assert deaths.all_went_well(), deaths
+    assert deaths.all_went_well(), deaths.told()

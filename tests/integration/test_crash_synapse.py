@@ -68,5 +68,5 @@ async def test_killed_while_it_talks_to_the_real_homeserver_it_asks_once_decides
     lines = one_of_each_line(await stage.record(way))
     points = lines[:: len(lines) // POINTS][:POINTS]
     deaths = await stage.survive(way, points, together=TOGETHER)
-    assert deaths.all_went_well(), deaths
+    assert deaths.all_went_well(), deaths.told()
     assert deaths.survived == POINTS
