@@ -43,7 +43,11 @@ def codex(place: Place, version: str | None) -> Snippet:
             ),
         ),
         always="for this session, or as a rule that Codex proposes; the room shows the rule, and Codex keeps it.",
-        unanswered="declined; where the answer takes a reason, it says that nobody answered.",
+        unanswered=(
+            "nothing is allowed. About a command or files Codex gets an error with the reason, which it logs and takes "
+            "for a no; of a plain no it tells its model that the user refused. To its other questions the answer is "
+            "a no, with the reason where it takes one."
+        ),
         down=BRIDGE_DOWN,
         elsewhere=EDITED,
         tried="what Codex 0.171.0 sends was recorded from `codex app-server`, and is what is read here.",

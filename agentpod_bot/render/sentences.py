@@ -188,7 +188,7 @@ def outcome_line(asked: NewQuestion, closing: Closing, *, delivered_at_ms: int |
     """Return the first line of a closed question."""
     at = clock(closing.at_ms, seen_from_ms=asked.created_at_ms)
     line = f"{_ended(asked, closing, at)}: {title_of(asked.title)}"
-    if delivered_at_ms is not None:
+    if delivered_at_ms is not None and closing.outcome is Outcome.SELECTED:  # only a decision is fetched
         line += f" · delivered {clock(delivered_at_ms, seen_from_ms=asked.created_at_ms)}"
     return f"{line} · {STOPPED_WAITING}" if gave_up else line
 
