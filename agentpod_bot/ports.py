@@ -24,8 +24,9 @@ if TYPE_CHECKING:
         SessionId,
         TxnId,
         UserId,
+        WebhookId,
     )
-    from agentpod_bot.core.kept import AuditRow, Effect, NewEffect, Page
+    from agentpod_bot.core.kept import AuditRow, Callback, Effect, NewEffect, Page
     from agentpod_bot.core.model import (
         Attachment,
         Closing,
@@ -283,6 +284,44 @@ class Tx(Protocol):
         """`not_before_ms` of the newest effect of the room whose name begins so, sent or not."""
         ...
 
+    # callbacks
+    def call_back(self, question: Question, webhook_id: WebhookId, at_ms: int) -> None:
+        """Note that a question, closed in this transaction at `at_ms`, is to be posted to its client."""
+        ...
+
+    def callback_due(self, client: ClientName) -> int | None:
+        """When a callback to this client can first be made; None where there is none to make.
+
+        One that waits for an earlier revision of its request does not count.
+        """
+        ...
+
+    def begin_callbacks(
+        self, client: ClientName, *, due_by_ms: int, again_ms: int, at_most: int
+    ) -> tuple[Callback, ...]:
+        """The client's callbacks to make, by when they are due; each one's attempts are counted up.
+
+        None of them is due again before `again_ms`, in case its end is never heard of. A
+        request's later revisions wait until its earlier ones are finished.
+        """
+        ...
+
+    def postpone_callback(self, callback_id: int, not_before_ms: int) -> None:
+        """Try again, not before then."""
+        ...
+
+    def finish_callback(self, callback_id: int) -> None:
+        """It was taken, or is given up: there is no further try."""
+        ...
+
+    def hasten_callbacks(self, client: ClientName, now_ms: int) -> None:
+        """Have all of a client's callbacks tried now: its target may take them again."""
+        ...
+
+    def lapse_callbacks(self, closed_before_ms: int) -> int:
+        """Give up callbacks about questions that closed before then; returns how many."""
+        ...
+
     # what a sync has shown
     def foreign(self, room_id: RoomId, *, since_ms: int) -> tuple[Foreign, ...]:
         """Questions of other accounts whose end is not shown, or not before `since_ms`."""
@@ -336,8 +375,8 @@ class Tx(Protocol):
     def prune(self, closed_before_ms: int) -> int:
         """Forget closed questions (and all that hangs on them) and processed events older than that.
 
-        Open questions, and effects that were not sent, are never touched. Returns how
-        many questions went.
+        Open questions, and effects and callbacks that were not sent, are never touched.
+        Returns how many questions went.
         """
         ...
 
@@ -367,6 +406,22 @@ class Meter(Protocol):
 
     def send_failed(self, kind: str, why: str) -> None:
         """A try to send failed; `why` is an error's code."""
+        ...
+
+
+class CallbackMeter(Protocol):
+    """What is counted of callbacks. Label values come from small closed sets."""
+
+    def callback_sent(self) -> None:
+        """A target took an outcome."""
+        ...
+
+    def callback_failed(self, why: str) -> None:
+        """A try to post an outcome failed."""
+        ...
+
+    def callbacks_given_up(self, why: str, count: int = 1) -> None:
+        """Outcomes that no target was told, and none will be."""
         ...
 
 

@@ -17,6 +17,8 @@ from agentpod_bot.broker.waiters import Waiters
 from agentpod_bot.broker.world import World
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from agentpod_bot.core.policy import Policy
     from agentpod_bot.ports import Chance, Clock, Homeserver, Meter, Store
 
@@ -37,14 +39,21 @@ class Parts:
 
 
 def assemble(
-    store: Store, homeserver: Homeserver, policy: Policy, *, clock: Clock, chance: Chance, meter: Meter
+    store: Store,
+    homeserver: Homeserver,
+    policy: Policy,
+    *,
+    clock: Clock,
+    chance: Chance,
+    meter: Meter,
+    call_back: Callable[[], None] | None = None,
 ) -> Parts:
-    """Build the parts around one store and one account."""
+    """Build the parts around one store and one account. `call_back` is told of outcomes that are to be posted."""
     world = World(policy, homeserver)
     means = Means(world, clock, chance)
     waiters = Waiters()
     bell = Bell()
-    commit = Commit(store, waiters, bell, meter)
+    commit = Commit(store, waiters, bell, meter, call_back)
     rooms = Rooms(world, homeserver)
     deadlines = Deadlines(store, means, commit)
     holds = Holds(store, means, commit)

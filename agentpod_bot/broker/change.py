@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, assert_never
 
-from agentpod_bot.core.ids import TxnId
+from agentpod_bot.core.ids import TxnId, WebhookId
 from agentpod_bot.core.kept import AuditRow, NewEffect, Priority
 from agentpod_bot.core.lifecycle import Effect, Posted, step
 from agentpod_bot.core.model import OPEN
@@ -44,12 +44,15 @@ class After:
     rooms: set[RoomId] = field(default_factory=set)
     refused: list[str] = field(default_factory=list)
     """Tries to answer that decided nothing, each by its kind."""
+    calls_back: bool = False
+    """Whether outcomes are to be posted."""
 
     def add(self, more: After) -> None:
         """Take over what a part of the same transaction left to do."""
         self.closed += more.closed
         self.rooms |= more.rooms
         self.refused += more.refused
+        self.calls_back |= more.calls_back
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +116,9 @@ def change(tx: Tx, question: Question, event: Event, after: After, means: Means)
             event_id=closing.event_id,
             detail=closing.via.value if closing.via else closing.reason,
         )
+        if question.key.client in means.world.policy.called_back:
+            tx.call_back(changed, WebhookId(f"msg_{means.chance.hex(128)}"), now_ms)
+            after.calls_back = True
     for effect in effects:
         match effect:
             case Effect.RELEASE:

@@ -11,6 +11,7 @@ from agentpod_bot.store.records import AUDIT_COLUMNS, FOREIGN_COLUMNS, audit_row
 from agentpod_bot.store.tables import (
     EffectState,
     audit,
+    callbacks,
     encrypted_rooms,
     foreign_questions,
     outbox,
@@ -58,6 +59,7 @@ _AUDITED = select(*AUDIT_COLUMNS).where(audit.c.question_row == bindparam("row")
 _FORGET_QUESTIONS = delete(questions).where(
     questions.c.closed_at_ms < _BOUND,
     ~exists().where(outbox.c.question_row == questions.c.row, outbox.c.state == EffectState.UNSENT.value),
+    ~exists().where(callbacks.c.question_row == questions.c.row),
 )
 _FORGET_EFFECTS = delete(outbox).where(
     outbox.c.question_row.is_(None),
@@ -160,7 +162,7 @@ class Timeline(Transaction):
     def prune(self, closed_before_ms: int) -> int:
         """Forget what closed, ended, was sent or was processed before then; returns how many questions went.
 
-        A closed question stays while one of its effects is unsent. With a question go its
+        A closed question stays while one of its effects, or its callback, is unsent. With a question go its
         decision, effects and audit lines. The newest processed event of each room stays:
         it is where a gap in the timeline ends.
         """

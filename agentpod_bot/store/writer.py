@@ -15,6 +15,7 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 from agentpod_bot.errors import StoreUnavailable
+from agentpod_bot.store.callbacks import Callbacks
 from agentpod_bot.store.outbox import Outbox
 from agentpod_bot.store.questions import Questions
 from agentpod_bot.store.timeline import Timeline
@@ -31,7 +32,7 @@ MOST_TOGETHER = 256
 """Works that share one commit at most, so that the first of them is not kept waiting for ever."""
 
 
-class SqlTx(Questions, Votes, Outbox, Timeline):
+class SqlTx(Questions, Votes, Outbox, Callbacks, Timeline):
     """All of `ports.Tx`."""
 
 
