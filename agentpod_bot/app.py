@@ -17,7 +17,11 @@ from agentpod_bot.api.connection import Limits as ConnectionLimits
 from agentpod_bot.api.probe import Probe
 from agentpod_bot.api.server import Server, Tcp, Unix
 from agentpod_bot.api.tokens import Tokens
+from agentpod_bot.api.view import view
 from agentpod_bot.broker.assembly import assemble
+from agentpod_bot.callbacks.post import Poster
+from agentpod_bot.callbacks.sender import Callbacks
+from agentpod_bot.callbacks.target import targets_of
 from agentpod_bot.config.load import load
 from agentpod_bot.config.reload import reloadable
 from agentpod_bot.core.ids import ClientName, RoomId, RouteName, UserId
@@ -96,6 +100,16 @@ class Daemon:
             settings.homeserver.access_token.get_secret_value(),
             device_id=settings.homeserver.device_id,
         )
+        self._callbacks = Callbacks(
+            store,
+            Poster(self._clock),
+            lambda question: view(question).model_dump_json(),
+            targets=targets_of(settings),
+            retention_ms=settings.requests.retention_ms,
+            clock=self._clock,
+            chance=SystemChance(),
+            meter=self._metrics,
+        )
         self._parts = assemble(
             store,
             self.client,
@@ -103,6 +117,7 @@ class Daemon:
             clock=self._clock,
             chance=SystemChance(),
             meter=self._metrics,
+            call_back=self._callbacks.ring,
         )
         self._world = self._parts.world
         self._world.trouble = self._trouble
@@ -139,6 +154,7 @@ class Daemon:
                         tasks.create_task(self._matrix(), name="matrix"),
                         tasks.create_task(self._parts.deadlines.run(), name="deadlines"),
                         tasks.create_task(self._reloads(hangup), name="reloads"),
+                        tasks.create_task(self._callbacks.run(), name="callbacks"),
                     ]
                     await stop.wait()
                     log.info("stopping", open_waits=self._waiters.open_waits())
@@ -241,6 +257,7 @@ class Daemon:
         policy = await self._resolved(settings)
         self._tokens.replace(tokens_of(settings))
         self._world.policy = policy
+        self._callbacks.replace(targets_of(settings), retention_ms=settings.requests.retention_ms)
         self._loaded = replace(loaded, settings=settings)
         configure(settings.log.level, settings.log.format, sys.stderr)
         log.info("configuration_reloaded", routes=len(settings.routes), clients=len(settings.clients))
@@ -286,6 +303,11 @@ class Daemon:
     def _watch(self) -> None:
         self._metrics.watch("agentpod_waiting_calls", "Calls that wait for an answer.", self._waiters.open_waits)
         self._metrics.watch(
+            "agentpod_callback_circuits_open",
+            "Targets of callbacks that are only probed, after failures.",
+            self._callbacks.open_circuits,
+        )
+        self._metrics.watch(
             "agentpod_matrix_ready",
             "1 while questions can be asked: synced within the last minute, token good.",
             lambda: float(self._trouble_code() is None),
@@ -321,6 +343,7 @@ def policy_of(settings: Settings, aliases: dict[str, RoomId]) -> Policy:
             max_pending_per_token=settings.requests.max_pending_per_token,
             max_waits_per_token=settings.http.max_waits_per_token,
         ),
+        called_back=frozenset(targets_of(settings)),
     )
 
 

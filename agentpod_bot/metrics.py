@@ -28,6 +28,18 @@ REFUSALS = (
     "set_aside",
 )
 KINDS = ("upload", "question", "file", "outcome", "again", "votes", "hint", "keycap")
+CALLBACK_FAILURES = (
+    "address_refused",
+    "unreachable",
+    "tls",
+    "timed_out",
+    "redirected",
+    "rate_limited",
+    "server_error",
+    "refused",
+    "not_shown",
+)
+CALLBACKS_GIVEN_UP = ("gone", "too_old")
 _SECONDS = (0.5, 1, 2.5, 5, 10, 30, 60, 300, 900, 1800, 3600, 14400, 86400)
 
 
@@ -60,6 +72,13 @@ class Metrics:
         self._failed = Counter(
             "agentpod_event_send_failures", "Tries to send that failed.", ("kind", "why"), registry=self.registry
         )
+        self._called_back = Counter("agentpod_callbacks_sent", "Outcomes that a target took.", registry=self.registry)
+        self._callbacks_failed = Counter(
+            "agentpod_callback_failures", "Tries to post an outcome that failed.", ("why",), registry=self.registry
+        )
+        self._callbacks_given_up = Counter(
+            "agentpod_callbacks_given_up", "Outcomes that no target took.", ("why",), registry=self.registry
+        )
         for outcome in Outcome:
             self._closed.labels(outcome.value)
         for via in Via:
@@ -68,6 +87,10 @@ class Metrics:
             self._refused.labels(why)
         for kind in KINDS:
             self._sent.labels(kind)
+        for why in CALLBACK_FAILURES:
+            self._callbacks_failed.labels(why)
+        for why in CALLBACKS_GIVEN_UP:
+            self._callbacks_given_up.labels(why)
 
     def watch(self, name: str, text: str, read: Callable[[], float]) -> None:
         """Add a gauge that is read when it is scraped."""
@@ -102,3 +125,15 @@ class Metrics:
     def send_failed(self, kind: str, why: str) -> None:
         """A try to send failed."""
         self._failed.labels(kind, why).inc()
+
+    def callback_sent(self) -> None:
+        """A target took an outcome."""
+        self._called_back.inc()
+
+    def callback_failed(self, why: str) -> None:
+        """A try to post an outcome failed."""
+        self._callbacks_failed.labels(why).inc()
+
+    def callbacks_given_up(self, why: str, count: int = 1) -> None:
+        """Outcomes that no target was told, and none will be."""
+        self._callbacks_given_up.labels(why).inc(count)

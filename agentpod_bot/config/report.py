@@ -39,6 +39,8 @@ def written(at: Path, value: Any) -> str:
             return values.duration_text(value)
         case int() if attribute == "body_limit":
             return values.size_text(value)
+        case str() if attribute == "callback_url":
+            return printable(values.without_query(value))
         case tuple():
             return json.dumps(value, ensure_ascii=False)
         case _:
