@@ -100,6 +100,8 @@ class Poster:
             return Failed(Why.UNREACHABLE)
 
     def _session(self, allowed: Allowed) -> aiohttp.ClientSession:
+        """A session for one try: nothing is kept in it for another one, no cookie, name or connection."""
+
         def gate(address: Any) -> socket.socket:
             """The last look before a socket is made: an address in the URL itself asks no resolver."""
             family, kind, protocol, _, at = address
@@ -110,13 +112,11 @@ class Poster:
         connector = aiohttp.TCPConnector(
             resolver=Checked(self._names(), allowed),
             socket_factory=gate,
-            use_dns_cache=False,
             force_close=True,
             ssl=self._tls,
         )
         return aiohttp.ClientSession(
             connector=connector,
-            cookie_jar=aiohttp.DummyCookieJar(),
             timeout=aiohttp.ClientTimeout(total=self._timeout_s),
             trust_env=False,
             auto_decompress=False,

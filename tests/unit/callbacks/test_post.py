@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 from aiohttp.abc import AbstractResolver, ResolveResult
 
-from agentpod_bot.callbacks.post import MOST_HEADERS, Poster
+from agentpod_bot.callbacks.address import Allowed
+from agentpod_bot.callbacks.post import MOST_HEADERS, AddressRefused, Checked, Poster
 from agentpod_bot.callbacks.reply import Failed, Gone, Taken, Why
 from agentpod_bot.callbacks.target import Target
 from agentpod_bot.core.ids import WebhookId
@@ -144,6 +145,7 @@ async def test_no_cookie_and_no_connection_is_kept_from_one_try_to_the_next() ->
             assert await poster(own(receiver), ID, BODY) == Taken()
     assert receiver.connections == 2
     assert all("cookie" not in taken.headers for taken in receiver.taken)
+    assert all(taken.headers["connection"] == "close" for taken in receiver.taken)
 
 
 async def test_the_environment_names_no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -202,6 +204,15 @@ async def test_of_several_addresses_only_those_that_are_allowed_are_tried() -> N
     names = Names(["169.254.169.254", "::ffff:169.254.169.254", "93.184.216.34", "127.0.0.1"])
     async with receiving() as receiver:
         assert await post(own(receiver, host="hooks.test"), names=names) == Taken()
+
+
+async def test_a_look_up_passes_on_only_addresses_that_are_allowed() -> None:
+    names = Names(["127.0.0.1", "93.184.216.34", "10.0.0.1"], ["127.0.0.1", "169.254.169.254"], [])
+    checked = Checked(names, Allowed(own_networks=False, in_clear=False))
+    assert [found["host"] for found in await checked.resolve("hooks.test", 443)] == ["93.184.216.34"]
+    for _ in range(2):
+        with pytest.raises(AddressRefused):
+            await checked.resolve("hooks.test", 443)
 
 
 @pytest.mark.parametrize("host", ["2130706433", "0x7f.1", "127.1", "localhost."])
