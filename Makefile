@@ -33,6 +33,7 @@ test: $(DEV) ## Run all tests (ARGS="-k name")
 test-harness: $(DEV) ## Run the tests with the real harness programs (npm, 1.3 GB)
 	@$(PY) -m tests.harness.programs
 	@$(PY) -m pytest -m harness tests/harness $(ARGS)
+
 test-dev: $(DEV) ## Run them with Python's development mode: no resource left open, no task forgotten
 	@$(PY) -X dev -W error -m pytest $(ARGS)
 

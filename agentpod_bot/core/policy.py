@@ -19,7 +19,7 @@ from agentpod_bot.errors import (
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from agentpod_bot.core.ids import RoomId, RouteName, UserId
+    from agentpod_bot.core.ids import ClientName, RoomId, RouteName, UserId
     from agentpod_bot.core.model import Question
     from agentpod_bot.core.quiet import QuietHours
     from agentpod_bot.core.room import RoomState
@@ -93,6 +93,8 @@ class Policy:
     agents: frozenset[UserId]
     routes: Mapping[RouteName, Route]
     limits: Limits
+    called_back: frozenset[ClientName] = frozenset()
+    """Clients that are posted each outcome."""
 
     def rooms(self) -> frozenset[RoomId]:
         """Every room that a route names."""

@@ -72,7 +72,11 @@ def acp(place: Place, version: str | None) -> Snippet:
                 f"{place.line('proxy', 'acp')} --prompt {shlex.quote('Run the tests')} -- claude-agent-acp",
             ),
         ),
-        always="what the agent offers, under its own names; the agent keeps it.",
+        always=(
+            "what the agent offers, under its own names; the agent keeps it. It is not offered where the agent does not "
+            "show what it would do: a title is written for people, and need not be the command. Gemini CLI sends "
+            "commands, and the tools of MCP servers, with a title alone, so that these can be allowed once only."
+        ),
         unanswered="answered `cancelled`, which says that nobody decided.",
         down=f"answered `cancelled`; {BRIDGE_DOWN}",
         elsewhere=EDITED,
