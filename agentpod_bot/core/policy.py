@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
@@ -101,8 +101,8 @@ class Policy:
             for each in self.routes.values()
             if each.escalation is not None and each.escalation.to in self.routes
         ]
-        beside = {room_id for pair in escalations if route.room_id in pair for room_id in pair}
-        return frozenset(beside | {route.room_id})
+        here = {route.room_id} | {there for room_id, there in escalations if room_id == route.room_id}
+        return frozenset(here | {room_id for pair in escalations if pair[1] in here for room_id in pair})
 
     def may_answer(self, sender: UserId, question: Question, room: RoomState) -> bool:
         """Whether `sender` decides `question`: an approver of its route, joined, no bot; by exact id.
@@ -126,8 +126,14 @@ class Policy:
         return (
             route is not None
             and self.may_answer(sender, question, room)
-            and sender in self.who_approve(route, room, requester=question.asked.requester)
+            and sender in self.who_approve(self.on_behalf(route, question), room, requester=question.asked.requester)
         )
+
+    def on_behalf(self, route: Route, question: Question) -> Route:
+        """A route as it is for a question of another one: where that keeps the requester out, this one does too."""
+        own = self.routes.get(question.whole.asked.route)
+        barred = own is not None and own.not_requester and not route.not_requester
+        return replace(route, not_requester=True) if barred else route
 
     def is_approver(self, user_id: UserId, route: Route, room: RoomState) -> bool:
         """Whether an account may answer on a route now: in its list or with enough power, joined, no bot."""
