@@ -25,6 +25,7 @@ from agentpod_bot.broker.change import (
     UPLOAD,
     After,
     Means,
+    audit,
     change,
 )
 from agentpod_bot.broker.reminders import REMINDERS, hushed, is_held, lowered, notified
@@ -370,7 +371,9 @@ class Outbox:
             tx.abandon(effect.effect_id, error.errcode)
             question = _question_of(tx, effect)
             if effect.effect == QUESTION and question is not None and question.original is not None:
-                tx.withdraw_copy(question.row, self._means.clock.now_ms())  # it stays open where it was asked first
+                now_ms = self._means.clock.now_ms()
+                tx.withdraw_copy(question.row, now_ms)  # it stays open where it was asked first
+                audit(tx, question, "copy_refused", now_ms, detail=error.errcode)
             elif effect.effect == QUESTION and question is not None:
                 change(tx, question, Undelivered(error.errcode), after, self._means)
 
