@@ -32,7 +32,7 @@ def approvers_there(route: Route | None, room: RoomState | None) -> tuple[UserId
 
 def notified(question: Question, means: Means) -> tuple[UserId, ...]:
     """Whom something that is said about a question now mentions: nobody in quiet hours."""
-    route = means.world.policy.routes.get(question.asked.route)
+    route = means.world.policy.route_of(question)
     if route is None or is_quiet(route, means.clock.now_ms()):
         return ()
     return approvers_there(route, means.world.room(question.asked.room_id))

@@ -105,16 +105,9 @@ class Policy:
         return frozenset(here | {room_id for pair in escalations if pair[1] in here for room_id in pair})
 
     def may_answer(self, sender: UserId, question: Question, room: RoomState) -> bool:
-        """Whether `sender` decides `question`: an approver of its route, joined, no bot; by exact id.
-
-        A route that left the configuration, or moved to another room, has no approvers.
-        """
-        route = self.routes.get(question.asked.route)
-        return (
-            route is not None
-            and route.room_id == question.asked.room_id == room.room_id
-            and self.is_approver(sender, route, room)
-        )
+        """Whether `sender` decides `question`: an approver of its route, joined, no bot; by exact id."""
+        route = self.route_of(question)
+        return route is not None and route.room_id == room.room_id and self.is_approver(sender, route, room)
 
     def may_approve(self, sender: UserId, question: Question, room: RoomState) -> bool:
         """Whether an approving answer of `sender` to `question` counts.
@@ -122,12 +115,24 @@ class Policy:
         Where the route keeps the requester from approving and nobody knows who that is,
         nobody's does.
         """
-        route = self.routes.get(question.asked.route)
+        route = self.route_of(question)
         return (
             route is not None
             and self.may_answer(sender, question, room)
             and sender in self.who_approve(self.on_behalf(route, question), room, requester=question.asked.requester)
         )
+
+    def route_of(self, question: Question) -> Route | None:
+        """The route whose approvers decide a question where it stands.
+
+        One that left the configuration or moved to another room is none, and neither is
+        one on which the question's own route no longer wants it asked.
+        """
+        route, own = self.routes.get(question.asked.route), self.routes.get(question.whole.asked.route)
+        if route is None or own is None or route.room_id != question.asked.room_id:
+            return None
+        wanted = question.original is None or (own.escalation is not None and own.escalation.to == route.name)
+        return route if wanted else None
 
     def on_behalf(self, route: Route, question: Question) -> Route:
         """A route as it is for a question of another one: where that keeps the requester out, this one does too."""

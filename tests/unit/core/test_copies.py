@@ -48,7 +48,8 @@ COPY = Copy(
 )
 WHOLE = replace(question(), copy=COPY)
 LEADS_ROUTE = replace(OPS_ROUTE, name=RouteName("leads"), room_id=LEADS, approvers=frozenset({MALLORY}), quorum=3)
-BOTH = replace(POLICY, routes={ROUTE: OPS_ROUTE, LEADS_ROUTE.name: LEADS_ROUTE})
+ASKING = replace(OPS_ROUTE, escalation=Escalation(1, LEADS_ROUTE.name))
+BOTH = replace(POLICY, routes={ROUTE: ASKING, LEADS_ROUTE.name: LEADS_ROUTE})
 THERE_ROOM = RoomState(room_id=LEADS, joined=frozenset({POD, OWNER, SECOND, MALLORY}), bot_joined=True, encrypted=False)
 
 
@@ -157,7 +158,7 @@ def test_the_copys_room_sees_the_option_that_was_taken_as_it_is_printed_there() 
 
 
 def test_whom_the_questions_own_route_keeps_from_approving_cannot_approve_its_copy() -> None:
-    barring = replace(BOTH, routes={**BOTH.routes, ROUTE: replace(OPS_ROUTE, not_requester=True)})
+    barring = replace(BOTH, routes={**BOTH.routes, ROUTE: replace(ASKING, not_requester=True)})
     leads = replace(LEADS_ROUTE, approvers=frozenset({MALLORY, SECOND}))
     barring = replace(barring, routes={**barring.routes, leads.name: leads})
     for requester, allowed in ((MALLORY, {SECOND}), (SECOND, {MALLORY}), (OWNER, {MALLORY, SECOND}), (None, set())):
@@ -187,12 +188,10 @@ def test_a_code_that_another_account_had_before_the_copy_brought_it_is_not_the_c
 
 
 def test_codes_must_differ_beside_every_room_to_which_a_question_may_come() -> None:
-    assert BOTH.rooms_beside(OPS_ROUTE) == {OPS}
-    asking = replace(OPS_ROUTE, escalation=Escalation(1, LEADS_ROUTE.name))
-    policy = replace(BOTH, routes={ROUTE: asking, LEADS_ROUTE.name: LEADS_ROUTE})
-    assert policy.rooms_beside(asking) == policy.rooms_beside(LEADS_ROUTE) == {OPS, LEADS}
-    third = replace(asking, name=RouteName("third"), room_id=RoomId("!third"))
-    three = replace(policy, routes={**policy.routes, third.name: third})
-    assert three.rooms_beside(third) == three.rooms_beside(asking) == {OPS, LEADS, third.room_id}
+    assert POLICY.rooms_beside(OPS_ROUTE) == {OPS}
+    assert BOTH.rooms_beside(ASKING) == BOTH.rooms_beside(LEADS_ROUTE) == {OPS, LEADS}
+    third = replace(ASKING, name=RouteName("third"), room_id=RoomId("!third"))
+    three = replace(BOTH, routes={**BOTH.routes, third.name: third})
+    assert three.rooms_beside(third) == three.rooms_beside(ASKING) == {OPS, LEADS, third.room_id}
     nowhere = replace(OPS_ROUTE, escalation=Escalation(1, RouteName("gone")))
     assert replace(BOTH, routes={ROUTE: nowhere}).rooms_beside(nowhere) == {OPS}
