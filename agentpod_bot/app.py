@@ -218,8 +218,9 @@ class Daemon:
                 if loaded is not self._loaded:
                     continue  # a reload went before: its rules are in force, and its aliases resolved
                 self._world.policy = policy
-                open_now = await self._store.run(lambda tx: tx.open_questions())
+                open_now, unsent = await self._store.run(lambda tx: (tx.open_questions(), tx.rooms_due()))
                 self._world.linger(place.asked.room_id for question in open_now for place in places(question))
+                self._world.linger(unsent)  # what ended meanwhile has to be shown there too
                 await self._rooms.settle()
                 if any((room := self._world.room(r)) and not room.bot_joined for r in self._world.policy.rooms()):
                     self._follow(await pending_invites(self.client))

@@ -285,6 +285,10 @@ class Tx(CopyTx, CallbackTx, Protocol):
         """
         ...
 
+    def file_of(self, event_id: EventId, room_id: RoomId) -> Row | None:
+        """The question of which a sent event of ours in a room shows the file; None for any other event."""
+        ...
+
     def last_effect_at(self, room_id: RoomId, effect_prefix: str) -> int | None:
         """`not_before_ms` of the newest effect of the room whose name begins so, sent or not."""
         ...

@@ -116,7 +116,7 @@ def escalate(tx: Tx, question: Question, *, after: After, means: Means) -> None:
     )
     if not offers_alike(new.offered, asked.offered):
         raise TooLarge("preview", f"the question cannot be shown on route {target.name} with the same options")
-    check_decidable(policy, target, room, new)
+    check_decidable(policy, policy.on_behalf(target, question), room, new)
     copy = Copy(
         route=target.name,
         room_id=target.room_id,
