@@ -141,10 +141,17 @@ class Policy:
         return route if wanted else None
 
     def on_behalf(self, route: Route, question: Question) -> Route:
-        """A route as it is for a question of another one: where that keeps the requester out, this one does too."""
+        """A route as it is for a question of another one, whose guards hold there too.
+
+        Where that keeps the requester out, this one does, and it takes as many people.
+        """
         own = self.routes.get(question.whole.asked.route)
-        barred = own is not None and own.not_requester and not route.not_requester
-        return replace(route, not_requester=True) if barred else route
+        if own is None or own is route:
+            return route
+        not_requester, quorum = own.not_requester or route.not_requester, max(own.quorum, route.quorum)
+        if (not_requester, quorum) == (route.not_requester, route.quorum):
+            return route
+        return replace(route, not_requester=not_requester, quorum=quorum)
 
     def is_approver(self, user_id: UserId, route: Route, room: RoomState) -> bool:
         """Whether an account may answer on a route now: in its list or with enough power, joined, no bot."""

@@ -73,8 +73,8 @@ def acp(place: Place, version: str | None) -> Snippet:
             ),
         ),
         always=(
-            "what the agent offers, under its own names; the agent keeps it. It is not offered where the agent does not "
-            "show what it would do: a title is written for people, and need not be the command. Gemini CLI sends "
+            "what the agent offers, under its own names; the agent keeps it. It is not offered where the agent does "
+            "not show what it would do: a title is written for people, and need not be the command. Gemini CLI sends "
             "commands, and the tools of MCP servers, with a title alone, so that these can be allowed once only."
         ),
         unanswered="answered `cancelled`, which says that nobody decided.",

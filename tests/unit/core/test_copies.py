@@ -18,6 +18,7 @@ from agentpod_bot.core.scene import Accept, AskWhich, Late, NamesQuestion, NotAp
 from agentpod_bot.core.votes import votes_needed
 from tests.examples import (
     ALLOW,
+    ALWAYS,
     FOUR,
     MALLORY,
     OPS,
@@ -57,6 +58,16 @@ def there(whole: Question = WHOLE) -> Question:
     found = seen_in(whole, LEADS)
     assert found is not None
     return found
+
+
+@pytest.mark.parametrize(("own", "other", "needed"), [(1, 3, 3), (2, 1, 2), (3, 2, 3), (1, 1, 1)])
+def test_a_copy_takes_as_many_people_as_the_stricter_of_both_routes(own: int, other: int, needed: int) -> None:
+    policy = replace(
+        BOTH, routes={ROUTE: replace(ASKING, quorum=own), LEADS_ROUTE.name: replace(LEADS_ROUTE, quorum=other)}
+    )
+    always = next(each for each in COPY.offered if each.option is ALWAYS)
+    assert votes_needed(policy, there(), always) == needed
+    assert votes_needed(policy, WHOLE, always) == own
 
 
 def test_its_own_room_has_the_question_itself_and_no_third_room_has_any() -> None:
