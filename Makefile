@@ -9,6 +9,8 @@ VENV := .venv
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check --no-input install --quiet
 ARGS ?=
+# Processes that share the tests; 0 runs them in one, where a debugger can be used.
+WORKERS ?= 2
 
 # Each stamp says that a lock is installed; it is older than the lock once the lock changes.
 DEV := $(VENV)/.installed-dev
@@ -28,7 +30,7 @@ demo: $(FOR_DEMO) ## See it work on a private homeserver (ARGS="--answers 1,Reje
 	@$(PY) -m agentpod_bot demo $(ARGS)
 
 test: $(DEV) ## Run all tests (ARGS="-k name")
-	@$(PY) -m pytest $(ARGS)
+	@$(PY) -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
 
 test-harness: $(DEV) ## Run the tests with the real harness programs (npm, 1.3 GB)
 	@$(PY) -m tests.harness.programs

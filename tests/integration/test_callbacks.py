@@ -22,7 +22,8 @@ async def taken(receiver: Receiver, number: int) -> None:
     async def has() -> bool:
         return len(receiver.taken) >= number
 
-    await eventually(has)
+    # One whose try was cut off by a kill is due again a minute later.
+    await eventually(has, within_s=90)
 
 
 async def test_an_outcome_is_posted_over_a_kill_and_to_where_a_reload_says(

@@ -27,6 +27,10 @@ RED_WITHIN_S = 10.0
 QUESTION = "dev.agentpod.permission.v2"
 
 
+ROOM_FOR_THE_LOG = 64 * 1024
+"""Bytes that the daemon may still write into its log, which is a file of the same process."""
+
+
 class Scene:
     """The real daemon at a fake homeserver, with one room and one approver."""
 
@@ -60,13 +64,23 @@ class Scene:
     @asynccontextmanager
     async def full(self) -> AsyncIterator[None]:
         """No file of the process can grow any more: every write that would make one larger fails."""
+        limit = self.daemon.log.stat().st_size + ROOM_FOR_THE_LOG
         wal = self.daemon.store.with_name(f"{self.daemon.store.name}-wal")
         soft, hard = resource.prlimit(self.daemon.pid, resource.RLIMIT_FSIZE)
-        resource.prlimit(self.daemon.pid, resource.RLIMIT_FSIZE, (max(wal.stat().st_size, 4096), hard))
-        try:
-            yield
-        finally:
-            resource.prlimit(self.daemon.pid, resource.RLIMIT_FSIZE, (soft, hard))
+        with closing(sqlite3.connect(self.daemon.store, isolation_level=None)) as reader:
+            reader.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            number = 0
+            while wal.stat().st_size < limit:
+                number += 1
+                reader.execute(f"PRAGMA user_version={number}")  # read by nobody; each writes a page
+            # While somebody reads what was written so far, the next write cannot begin at the front again.
+            reader.execute("BEGIN")
+            reader.execute("SELECT * FROM alembic_version").fetchall()
+            resource.prlimit(self.daemon.pid, resource.RLIMIT_FSIZE, (limit, hard))
+            try:
+                yield
+            finally:
+                resource.prlimit(self.daemon.pid, resource.RLIMIT_FSIZE, (soft, hard))
 
     @asynccontextmanager
     async def locked(self) -> AsyncIterator[None]:
