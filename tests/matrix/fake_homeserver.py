@@ -131,7 +131,7 @@ class FakeHomeserver(Faults):
     def token(self, user_id: str, device_id: str | None = None) -> str:
         """A new access token of an account, on a device of its own unless one is named."""
         number = next(self._numbers)
-        token = f"token{number}"
+        token = f"token_of_device_{number}"
         self._devices[token] = (user_id, device_id or f"DEVICE{number}")
         return token
 
