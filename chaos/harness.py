@@ -59,9 +59,11 @@ class Harness:
         """Close the log."""
         self._log.close()
 
-    async def play(self, request: Request) -> None:
-        """Ask one request until it has an end."""
+    async def play(self, request: Request, *, until: float) -> None:
+        """Ask one request until it has an end; not at all where its turn comes after `until` (monotonic)."""
         async with self._open:
+            if time.monotonic() > until:
+                return
             self.asked += 1
             body = request.body | {"ttl_s": request.ttl_s}
             self._write(request, "asks", version=1, body=body)

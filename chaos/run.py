@@ -55,19 +55,17 @@ class Options:
     requests: int
     rooms: int = 20
     minutes: float = 5.0
+    """How long all of it takes at most, about: a storm that goes on for longer is ended."""
+    asking_s: float = 150.0
+    """For how long new requests come."""
     fake: bool = False
     most_open: int = 60
     """Requests that are open at the same time, over all rooms."""
 
     @property
-    def asking_s(self) -> float:
-        """For how long new requests come: the rest is for starting, settling and checking."""
-        return self.minutes * 60 * 0.6
-
-    @property
     def storm_s(self) -> float:
         """After so long no new request is asked, even where some are left."""
-        return self.minutes * 60 * 0.75
+        return self.minutes * 60 * 0.72
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +117,7 @@ def _options(arguments: Sequence[str] | None) -> tuple[Options, Path | None]:
     most_open = 150 if given.fake else 60
     if given.rooms < 2 or given.rooms % 2:  # noqa: PLR2004 - each client needs a room
         parser.error("--rooms must be an even number")
-    return Options(seed, requests, given.rooms, minutes, given.fake, most_open), given.keep
+    return Options(seed, requests, given.rooms, minutes, minutes * 30, given.fake, most_open), given.keep
 
 
 async def run(options: Options, folder: Path) -> Result:
@@ -201,6 +199,7 @@ class Storm:
         """Ask, and meanwhile kill, until all is asked or the time is over."""
         self._say("the storm begins")
         self._storm_began = time.monotonic()
+        self._storm_ends = self._storm_began + self._options.storm_s
         self._weather.calm = False
         self._playing = {asyncio.create_task(self._play(request)) for request in self._requests}
         self._stack.push_async_callback(_cancelled, *self._playing)
@@ -213,7 +212,7 @@ class Storm:
                     if task.done():
                         task.result()
                 self._say.sometimes(self._so_far())
-                if time.monotonic() - self._storm_began > self._options.storm_s:
+                if time.monotonic() > self._storm_ends:
                     break
         finally:
             await _cancelled(killing)
@@ -311,8 +310,7 @@ class Storm:
 
     async def _play(self, request: plan.Request) -> None:
         await asyncio.sleep(max(0.0, self._storm_began + request.at_s - time.monotonic()))
-        if time.monotonic() - self._storm_began < self._options.storm_s:
-            await self._harness.play(request)
+        await self._harness.play(request, until=self._storm_ends)
 
     async def _kill(self) -> None:
         """Kill it a few seconds after it was ready, and one time in three however far it has come."""

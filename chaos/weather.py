@@ -12,7 +12,7 @@ from collections import Counter
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import aiohttp
 from aiohttp import web
@@ -20,7 +20,8 @@ from yarl import URL
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
-    from random import Random
+
+T = TypeVar("T")
 
 LOOPBACK = "127.0.0.1"
 HOP_BY_HOP = frozenset({"connection", "keep-alive", "transfer-encoding", "content-length", "host", "te", "upgrade"})
@@ -28,6 +29,30 @@ PAGE = "<html><body><h1>{status}</h1><p>the server behind this proxy is not ther
 SHARES = {"send": 0.30, "sync": 0.10, "other": 0.06}
 """How many of each kind of call meet a fault."""
 BODY_LIMIT = 16 * 1024 * 1024
+
+
+class Chance(Protocol):
+    """What is drawn from; `random.Random` fits."""
+
+    def random(self) -> float:
+        """From 0 up to 1."""
+        ...
+
+    def uniform(self, a: float, b: float) -> float:
+        """Between the two."""
+        ...
+
+    def randint(self, a: int, b: int) -> int:
+        """One of a to b."""
+        ...
+
+    def choice(self, seq: tuple[T, ...]) -> T:
+        """One of these."""
+        ...
+
+    def choices(self, population: list[Fault], weights: list[int]) -> list[Fault]:
+        """One of these, by weight."""
+        ...
 
 
 class Fault(StrEnum):
@@ -92,7 +117,7 @@ class Answer:
 class Weather:
     """A proxy to one homeserver; `url` is set inside `async with Weather(…).blowing()`."""
 
-    def __init__(self, target: str, random: Random) -> None:
+    def __init__(self, target: str, chance: Chance) -> None:
         self.url = ""
         self.calm = True
         self.made: Counter[Fault] = Counter()
@@ -100,7 +125,7 @@ class Weather:
         self.dark = False
         """Nobody answers at all."""
         self._target = target
-        self._random = random
+        self._chance = chance
         self._later: set[asyncio.Task[Any]] = set()
         self._session: aiohttp.ClientSession | None = None
 
@@ -126,9 +151,9 @@ class Weather:
                 await asyncio.gather(*self._later, return_exceptions=True)
 
     def _drawn(self, call: Call) -> Fault | None:
-        if self.calm or self._random.random() >= SHARES[call.kind]:
+        if self.calm or self._chance.random() >= SHARES[call.kind]:
             return None
-        fault = self._random.choices([*WEIGHTS], [*WEIGHTS.values()])[0]
+        fault = self._chance.choices([*WEIGHTS], [*WEIGHTS.values()])[0]
         self.made[fault] += 1
         return fault
 
@@ -140,40 +165,46 @@ class Weather:
         self.passed += 1
         match self._drawn(call):
             case Fault.CUT_BEFORE:
-                return _abort(request)
+                return await self._cut(request)
             case Fault.CUT_AMID:
                 return await _cut_amid(request, await self._forward(call))
             case Fault.CUT_AFTER:
                 await self._forward(call)
-                return _abort(request)
+                return await self._cut(request)
             case Fault.DELAYED:
-                await asyncio.sleep(self._random.uniform(0.1, 2.5))
+                await asyncio.sleep(self._chance.uniform(0.1, 2.5))
             case Fault.DELAYED_AFTER:
                 answer = await self._forward(call)
-                await asyncio.sleep(self._random.uniform(0.1, 2.5))
+                await asyncio.sleep(self._chance.uniform(0.1, 2.5))
                 return _response(answer)
             case Fault.DOUBLED:
                 first, second = await asyncio.gather(self._forward(call), self._forward(call))
-                return _response(self._random.choice((first, second)))
+                return _response(self._chance.choice((first, second)))
             case Fault.DOUBLED_LATER:
                 answer = await self._forward(call)
-                self._begin(self._again(call, self._random.uniform(0.2, 4)))
+                self._begin(self._again(call, self._chance.uniform(0.2, 4)))
                 return _response(answer)
             case Fault.LIMITED_MS:
-                wait_ms = self._random.randint(50, 1500)
+                wait_ms = self._chance.randint(50, 1500)
                 return _limited({"retry_after_ms": wait_ms}, {})
             case Fault.LIMITED_HEADER:
-                return _limited({}, {"Retry-After": str(self._random.randint(1, 2))})
+                return _limited({}, {"Retry-After": str(self._chance.randint(1, 2))})
             case Fault.LIMITED:
                 return _limited({}, {})
             case Fault.BROKEN_JSON:
                 body = {"errcode": "M_UNKNOWN", "error": "Internal server error"}
-                return web.json_response(body, status=self._random.choice((500, 502, 503)))
+                return web.json_response(body, status=self._chance.choice((500, 502, 503)))
             case Fault.BROKEN_HTML:
-                return _page(self._random.choice((500, 502, 503, 504)))
+                return _page(self._chance.choice((500, 502, 503, 504)))
             case None:
                 pass
         return _response(await self._forward(call))
+
+    async def _cut(self, request: web.Request) -> web.StreamResponse:
+        """Cut with nothing said, which aiohttp's client hides by asking again at once, or with a first byte."""
+        if self._chance.choice((True, False)):
+            return await _cut_amid(request, Answer(200, {"Content-Type": "application/json"}, b"{"))
+        return _abort(request)
 
     async def _again(self, call: Call, after_s: float) -> None:
         await asyncio.sleep(after_s)
