@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 FEWEST_REAL = 500
 FEWEST_FAKE = 5_000
-SETTLE_S = 90.0
+SETTLE_S = 150.0
 NAMES = (plan.OWNER, plan.SECOND, plan.MALLORY, plan.AGENT)
 TELL_EVERY_S = 10.0
 INTERRUPTED = 130
@@ -59,13 +59,13 @@ class Options:
     asking_s: float = 150.0
     """For how long new requests come."""
     fake: bool = False
-    most_open: int = 60
+    most_open: int = 200
     """Requests that are open at the same time, over all rooms."""
 
     @property
     def storm_s(self) -> float:
         """After so long no new request is asked, even where some are left."""
-        return self.minutes * 60 * 0.72
+        return self.minutes * 60 * 0.6
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +114,7 @@ def _options(arguments: Sequence[str] | None) -> tuple[Options, Path | None]:
     minutes = max(given.minutes, 12.0) if given.fake and given.requests is None else given.minutes
     requests = given.requests or max(fewest, int(fewest * minutes / (12 if given.fake else 5)))
     seed = secrets.randbelow(1_000_000) if given.seed is None else given.seed
-    most_open = 150 if given.fake else 60
+    most_open = 200
     if given.rooms < 2 or given.rooms % 2:  # noqa: PLR2004 - each client needs a room
         parser.error("--rooms must be an even number")
     return Options(seed, requests, given.rooms, minutes, minutes * 30, given.fake, most_open), given.keep

@@ -25,8 +25,6 @@ IN_TIME_MS = 60_000
 """An answer so long before the end of its question was in time, however slow everything was."""
 QUIET_MS = 30_000
 OWN_QUIET_MS = 2_000
-SLACK_MS = 1_000
-"""By so much a person's clock may be wrong in what is checked of bare answers."""
 NOT_FOUND = 404
 
 
@@ -183,7 +181,9 @@ def not_what_was_said(scene: Scene) -> Found:
         if said is None:
             yield name(key), f"was decided by {decision['event_id']}, which is not in its room"
         elif said.reading.bare:
-            yield from ((name(key), why) for why in _not_plainly_meant(shown, question, said, decision["option_id"]))
+            yield from (
+                (name(key), why) for why in _not_plainly_meant(scene, shown, question, said, decision["option_id"])
+            )
         elif said.reading.question != question or said.reading.option != decision["option_id"]:
             yield name(key), f"was decided as {decision['option_id']}; {said.event_id} does not say that"
         elif (said.reading.comment or None) != decision["comment"]:
@@ -353,22 +353,27 @@ def _every_view(scene: Scene) -> Iterator[tuple[Key, View]]:
         yield key, view
 
 
-def _not_plainly_meant(shown: Shown, question: Question, said: Said, option_id: str) -> Iterator[str]:
-    """Why a bare answer cannot have decided this question."""
-    text = said.event["content"]["body"]
-    if text.strip() not in (str(n) for n, option in enumerate(question.options, 1) if option[0] == option_id):
+def _not_plainly_meant(scene: Scene, shown: Shown, question: Question, said: Said, option_id: str) -> Iterator[str]:
+    """Why a bare answer cannot have decided this question: no other may have been open then, or just before."""
+    text = said.event["content"]["body"].strip()
+    if text not in {str(n) for n, option in enumerate(question.options, 1) if option[0] == option_id}:
         yield f"was decided as {option_id}; {said.event_id} does not say that"
     if said.ts < question.ts:
         yield f"was decided by {said.event_id}, which is older than it"
     for other in shown.questions:
         if other == question or other.place > said.place:
             continue
-        closing = next((end for end in shown.ends[other.event_id]), None)
-        if closing is None or closing.place > said.place:
-            yield f"was decided by the bare {said.event_id} while {other.event_id} was open too"
-        else:
-            own = closing.content.get("decided_by") == said.sender
-            quiet_ms = OWN_QUIET_MS if own else QUIET_MS
-            since = question.ts if own else closing.ts
-            if said.ts - since < quiet_ms - SLACK_MS and said.ts - closing.ts < QUIET_MS:
-                yield f"was decided by the bare {said.event_id} just after {other.event_id} closed"
+        # The room shows it as open until its edit, or until the time that it names.
+        edits = [end.ts for end in shown.ends[other.event_id] if end.place < said.place]
+        quiet = said.ts - min([*edits, ms(other.expires_at)]) > QUIET_MS
+        own = _own_answer(scene, shown, other, said)
+        if not quiet and (own is None or said.ts - max(own.ts, question.ts) < OWN_QUIET_MS):
+            yield f"was decided by the bare {said.event_id}, which may have been for {other.event_id}"
+
+
+def _own_answer(scene: Scene, shown: Shown, other: Question, said: Said) -> Said | None:
+    """The earlier answer by which the same person closed another question: they know that it is closed."""
+    view = scene.views.get(shown.key(other))
+    decision = None if view is None else view["decision"]
+    answer = None if decision is None else shown.events.get(decision.get("event_id", ""))
+    return answer if answer is not None and answer.sender == said.sender and answer.place < said.place else None

@@ -10,12 +10,13 @@ import json
 import sqlite3
 import urllib.parse
 import urllib.request
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 PAGE = 200
 TIMEOUT_S = 60
+KEPT = "evidence.json"
 
 Event = dict[str, Any]
 View = dict[str, Any]
@@ -76,6 +77,21 @@ def gathered(path: Path) -> Evidence:
         (client, view) for client, token in manifest["tokens"].items() for view in _listed(manifest["daemon"], token)
     )
     return Evidence(manifest["bot"], tuple(manifest["agents"]), rooms, log, listed, _audit(manifest["store"]))
+
+
+def keep(evidence: Evidence, path: Path) -> None:
+    """Write it into a file, for its owner only: it holds what was asked."""
+    path.touch(mode=0o600)
+    path.write_text(json.dumps(asdict(evidence)))
+
+
+def kept(path: Path) -> Evidence:
+    """Read it back."""
+    stored = json.loads(path.read_text())
+    rooms = tuple(Room(**room | {"approvers": tuple(room["approvers"])}) for room in stored["rooms"])
+    listed = tuple((client, view) for client, view in stored["listed"])
+    audit = tuple(Audited(**line) for line in stored["audit"])
+    return Evidence(stored["bot"], tuple(stored["agents"]), rooms, tuple(stored["log"]), listed, audit)
 
 
 def _history(homeserver: str, token: str, room_id: str, start: str) -> list[Event]:

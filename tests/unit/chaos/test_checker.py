@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from chaos.checker.checks import CHECKS, digest
-from chaos.checker.evidence import Audited, Evidence, Room
+from chaos.checker.evidence import KEPT, Audited, Evidence, Room, keep, kept
 from chaos.checker.scene import Scene
 from chaos.checker.verdict import judged
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from chaos.checker.verdict import Verdict
 
@@ -409,6 +410,24 @@ def decided_by_a_bare_answer_just_after_another(story: Story) -> None:
     assert other
 
 
+def decided_by_a_bare_answer_just_after_the_own_answer_to_another(story: Story) -> None:
+    story.now += 60_000
+    one = story.asks("r8")
+    story.asks("r9")
+    answers = story.says(OWNER, "1", one), story.says(OWNER, "1")
+    for request_id, answer in zip(("r8", "r9"), answers, strict=True):
+        story.decided(request_id, OWNER, "allow_once", answer)
+
+
+def decided_by_a_bare_answer_beside_what_somebody_else_answered(story: Story) -> None:
+    story.now += 60_000
+    one = story.asks("r8")
+    story.asks("r9")
+    answers = story.says(SECOND, "1", one), story.says(OWNER, "1")
+    story.decided("r8", SECOND, "allow_once", answers[0])
+    story.decided("r9", OWNER, "allow_once", answers[1])
+
+
 def decided_too_late(story: Story) -> None:
     question = story.asks("r9", deadline=story.now + 1_500)
     story.now += 5_000
@@ -475,6 +494,8 @@ WRONG = [
     decided_by_an_answer_to_another,
     decided_by_a_bare_answer_beside_another,
     decided_by_a_bare_answer_just_after_another,
+    decided_by_a_bare_answer_just_after_the_own_answer_to_another,
+    decided_by_a_bare_answer_beside_what_somebody_else_answered,
     decided_too_late,
     another_reason,
     expired_early,
@@ -546,6 +567,29 @@ def test_what_nobody_allowed_is_found(story: Story, fault: Callable[[Story], Non
     assert "unauthorised" in found(story)
 
 
+def test_a_bare_answer_to_what_was_alone_is_right(story: Story) -> None:
+    story.now += 60_000
+    one = story.asks("r8")
+    story.asks("r9")
+    answer = story.says(OWNER, "1", one)
+    story.now += 2_000
+    bare = story.says(OWNER, "1")  # the room still shows the other as open, but this person answered it
+    story.decided("r8", OWNER, "allow_once", answer)
+    story.decided("r9", OWNER, "allow_once", bare)
+    assert story.verdict().is_clean, story.verdict().text()
+
+
+def test_a_bare_answer_long_after_the_time_that_another_question_names_is_right(story: Story) -> None:
+    deadline = story.now + 5_000
+    story.asks("r8", deadline=deadline)
+    story.now += 60_000
+    story.asks("r9")
+    answer = story.says(OWNER, "1")  # the edit that closes the other comes late
+    story.ended("r8", 1, {"outcome": "expired", "answered_at": at(deadline), "reason": "…"})
+    story.decided("r9", OWNER, "allow_once", answer)
+    assert story.verdict().is_clean, story.verdict().text()
+
+
 def test_each_check_finds_something_in_these_tests() -> None:
     finding = set()
     for fault in (*LOST, *DOUBLED, *WRONG, *UNAUTHORISED):
@@ -554,6 +598,12 @@ def test_each_check_finds_something_in_these_tests() -> None:
         scene = Scene(story.evidence())
         finding |= {check.__name__ for checks in CHECKS.values() for check in checks if any(True for _ in check(scene))}
     assert finding == {check.__name__ for checks in CHECKS.values() for check in checks}
+
+
+def test_evidence_that_was_kept_is_judged_alike(story: Story, tmp_path: Path) -> None:
+    decided_by_mallory(story)
+    keep(story.evidence(), tmp_path / KEPT)
+    assert judged(kept(tmp_path / KEPT)) == story.verdict()
 
 
 def test_the_ids_of_what_is_broken_are_printed(story: Story) -> None:
