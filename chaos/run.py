@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 FEWEST_REAL = 500
 FEWEST_FAKE = 5_000
 SETTLE_S = 150.0
+STALLED_S = 60.0
+"""For so long nothing may come to its end in calm weather."""
 NAMES = (plan.OWNER, plan.SECOND, plan.MALLORY, plan.AGENT)
 TELL_EVERY_S = 10.0
 INTERRUPTED = 130
@@ -227,14 +229,17 @@ class Storm:
             await self._pod.kill()
             self._pod.start()
         await self._pod.ready()
-        deadline = time.monotonic() + SETTLE_S
-        while time.monotonic() < deadline:
-            if all(task.done() for task in self._playing) and not self._people.busy and not self._unsaid():
+        began = moved = time.monotonic()
+        left: tuple[int, int] | None = None
+        while (now := time.monotonic()) - began < max(SETTLE_S, self._options.storm_s) and now - moved < STALLED_S:
+            before, left = left, (sum(not task.done() for task in self._playing), self._unsaid())
+            if left == (0, 0) and not self._people.busy:
                 break
+            moved = moved if left == before else now
             self._say.sometimes(self._so_far())
             await asyncio.sleep(0.3)
         else:
-            self._problems.append(f"not all came to an end within {SETTLE_S:g} s ({self._unsaid()} effects unsent)")
+            self._problems.append(f"not all came to an end in time (requests, effects: {left})")
         for task in self._playing:
             if task.done():
                 task.result()
