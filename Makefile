@@ -2,7 +2,7 @@
 # Options for the program behind a target: make demo ARGS="--answers 1,Reject"
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test fuzz lint types layers check bench chaos lock clean
+.PHONY: help venv demo test test-dev test-harness fuzz lint types layers check bench chaos lock clean
 .DELETE_ON_ERROR:
 
 VENV := .venv
@@ -20,7 +20,7 @@ CANDIDATES := $(PYTHON) python3.11 python3 python3.12 python3.13 python3.14
 FITS := import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))
 
 help: ## List the targets
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 21
 
 venv: $(DEV) ## Make .venv with everything for development
 
@@ -29,6 +29,12 @@ demo: $(FOR_DEMO) ## See it work on a private homeserver (ARGS="--answers 1,Reje
 
 test: $(DEV) ## Run all tests (ARGS="-k name")
 	@$(PY) -m pytest $(ARGS)
+
+test-harness: $(DEV) ## Run the tests with the real harness programs (npm, 1.3 GB)
+	@$(PY) -m tests.harness.programs
+	@$(PY) -m pytest -m harness tests/harness $(ARGS)
+test-dev: $(DEV) ## Run them with Python's development mode: no resource left open, no task forgotten
+	@$(PY) -X dev -W error -m pytest $(ARGS)
 
 fuzz: $(DEV) ## Try the properties with new examples (ARGS="--minutes 5")
 	@$(PY) -m pytest -p tests.fuzzing -m hypothesis -o timeout=0 $(ARGS)
@@ -64,7 +70,7 @@ lock: $(PY) ## Renew the lock files (ARGS=--upgrade)
 		--constraints requirements-dev.lock --output-file requirements-build.lock $(ARGS)
 
 clean: ## Remove .venv and every cache
-	@rm -rf $(VENV) dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	@rm -rf $(VENV) .harness dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(PY):

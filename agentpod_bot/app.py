@@ -20,9 +20,11 @@ from agentpod_bot.api.tokens import Tokens
 from agentpod_bot.broker.assembly import assemble
 from agentpod_bot.config.load import load
 from agentpod_bot.config.reload import reloadable
+from agentpod_bot.core.copies import places
 from agentpod_bot.core.ids import ClientName, RoomId, RouteName, UserId
 from agentpod_bot.core.model import Caller
 from agentpod_bot.core.policy import Limits, Policy, Reactions, Route
+from agentpod_bot.core.rate import Rate
 from agentpod_bot.errors import (
     CannotStart,
     ConfigurationError,
@@ -38,6 +40,7 @@ from agentpod_bot.matrix.invites import pending_invites
 from agentpod_bot.matrix.sync import SyncLoop
 from agentpod_bot.metrics import CONTENT_TYPE, Metrics
 from agentpod_bot.store.database import open_store
+from agentpod_bot.store.measured import MeasuredStore
 from agentpod_bot.system import SystemChance, SystemClock
 
 if TYPE_CHECKING:
@@ -45,6 +48,7 @@ if TYPE_CHECKING:
 
     from agentpod_bot.config.load import Loaded
     from agentpod_bot.config.model import Settings
+    from agentpod_bot.core.kept import Backlog
     from agentpod_bot.core.room import Invite
     from agentpod_bot.ports import Store, Tx
 
@@ -87,9 +91,9 @@ class Daemon:
     def __init__(self, loaded: Loaded, store: Store) -> None:
         settings = loaded.settings
         self._loaded = loaded
-        self._store = store
         self._clock = SystemClock()
         self._metrics = Metrics()
+        self._store = MeasuredStore(store, self._metrics, self._clock)
         self.client = MatrixClient(
             settings.homeserver.url,
             settings.homeserver.user_id,
@@ -97,7 +101,7 @@ class Daemon:
             device_id=settings.homeserver.device_id,
         )
         self._parts = assemble(
-            store,
+            self._store,
             self.client,
             policy_of(settings, {}),
             clock=self._clock,
@@ -108,21 +112,32 @@ class Daemon:
         self._world.trouble = self._trouble
         self._rooms = self._parts.rooms
         self._waiters = self._parts.waiters
-        self._sync = SyncLoop(self.client, self._parts.inbox, self._clock, jitter=secrets.SystemRandom().random)
+        self._sync = SyncLoop(
+            self.client,
+            self._parts.inbox,
+            self._clock,
+            jitter=secrets.SystemRandom().random,
+            meter=self._metrics,
+        )
         self._tokens = Tokens(tokens_of(settings))
         self._server = Server(
             application(
                 broker=self._parts.broker,
                 tokens=self._tokens,
                 readiness=self._readiness,
-                metrics=lambda: (self._metrics.render(), CONTENT_TYPE),
+                metrics=self._exposition,
                 limits=ConnectionLimits(body_bytes=settings.http.body_limit),
                 allowed_hosts=settings.http.allowed_hosts,
             ),
             _listen(settings),
         )
-        self._store_probe = Probe(self._store_takes_a_write, self._clock.monotonic)
-        self._watch()
+        self._store_probe = Probe(self._backlog, self._clock.monotonic)
+        self._metrics.watch(
+            waiting_calls=self._waiters.open_waits,
+            matrix_ready=lambda: self._trouble_code() is None,
+            last_good_sync=self._last_good_sync,
+        )
+        self._show_configured(settings)
 
     async def serve(self) -> None:
         """Start in order, run until a signal says to stop, stop in order."""
@@ -187,7 +202,7 @@ class Daemon:
                     continue  # a reload went before: its rules are in force, and its aliases resolved
                 self._world.policy = policy
                 open_now = await self._store.run(lambda tx: tx.open_questions())
-                self._world.linger(question.asked.room_id for question in open_now)
+                self._world.linger(place.asked.room_id for question in open_now for place in places(question))
                 await self._rooms.settle()
                 if any((room := self._world.room(r)) and not room.bot_joined for r in self._world.policy.rooms()):
                     self._follow(await pending_invites(self.client))
@@ -242,6 +257,7 @@ class Daemon:
         self._tokens.replace(tokens_of(settings))
         self._world.policy = policy
         self._loaded = replace(loaded, settings=settings)
+        self._show_configured(settings)
         configure(settings.log.level, settings.log.format, sys.stderr)
         log.info("configuration_reloaded", routes=len(settings.routes), clients=len(settings.clients))
         try:
@@ -263,33 +279,36 @@ class Daemon:
 
     async def _readiness(self) -> tuple[str, ...]:
         """Codes of what is wrong: the store must take a write, and Matrix must have been heard from."""
-        problems = [] if await self._store_probe() else [StoreUnavailable.code]
+        problems = [StoreUnavailable.code] if await self._store_probe() is None else []
         if (trouble := self._trouble_code()) is not None:
             problems.append(trouble)
         return tuple(problems)
 
-    async def _store_takes_a_write(self) -> bool:
-        own = self._world.own
+    async def _backlog(self) -> Backlog | None:
+        """What stands in the store, read in a transaction that writes; None where it takes no write."""
 
-        def write(tx: Tx) -> None:
-            position = tx.position(own)
-            if position is not None:
-                tx.move(own, position)
+        def look(tx: Tx) -> Backlog:
+            tx.touch(self._clock.now_ms())
+            return tx.backlog()
 
         try:
             async with asyncio.timeout(PROBE_S):
-                await self._store.run(write)
+                return await self._store.run(look)
         except (StoreUnavailable, TimeoutError):
-            return False
-        return True
+            return None
 
-    def _watch(self) -> None:
-        self._metrics.watch("agentpod_waiting_calls", "Calls that wait for an answer.", self._waiters.open_waits)
-        self._metrics.watch(
-            "agentpod_matrix_ready",
-            "1 while questions can be asked: synced within the last minute, token good.",
-            lambda: float(self._trouble_code() is None),
-        )
+    async def _exposition(self) -> tuple[bytes, str]:
+        self._metrics.backlog(await self._store_probe(), self._clock.now_ms())
+        return self._metrics.render(), CONTENT_TYPE
+
+    def _show_configured(self, settings: Settings) -> None:
+        routes, clients = map(RouteName, settings.routes), map(ClientName, settings.clients)
+        self._metrics.configured(routes=routes, clients=clients)
+
+    def _last_good_sync(self) -> float:
+        """Seconds since 1970; 0 where there was none yet."""
+        last = self._sync.last_good_sync
+        return 0.0 if last is None else self._clock.now_ms() / 1000 - (self._clock.monotonic() - last)
 
 
 def policy_of(settings: Settings, aliases: dict[str, RoomId]) -> Policy:
@@ -309,6 +328,9 @@ def policy_of(settings: Settings, aliases: dict[str, RoomId]) -> Policy:
                 approver_level=None if route.approvers_from is None else route.approvers_from.least,
                 quorum=route.quorum,
                 not_requester=route.not_requester,
+                remind_before_ms=route.remind_before_ms,
+                escalation=route.escalate,
+                quiet=route.quiet_hours,
                 hands_back=route.when_unanswered == "terminal",
             )
             for name, route in settings.routes.items()
@@ -320,6 +342,8 @@ def policy_of(settings: Settings, aliases: dict[str, RoomId]) -> Policy:
             max_pending_per_session=settings.requests.max_pending_per_session,
             max_pending_per_token=settings.requests.max_pending_per_token,
             max_waits_per_token=settings.http.max_waits_per_token,
+            max_pending=settings.requests.max_pending,
+            audit_retention_ms=settings.audit.retention_ms,
         ),
     )
 
@@ -335,6 +359,7 @@ def tokens_of(settings: Settings) -> list[tuple[str, Caller]]:
                 harnesses=frozenset(client.harnesses),
                 requester=client.requester,
                 codex_version=client.codex_version,
+                rate=None if client.rate is None else Rate(client.rate.count, client.rate.per_ms),
             ),
         )
         for name, client in settings.clients.items()

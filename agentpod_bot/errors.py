@@ -131,7 +131,7 @@ class NotDecided(Conflict):
 
 
 class TooManyPending(AgentpodError):
-    """A cap on open requests is reached. `scope` is session, token or route."""
+    """A cap on open requests is reached. `scope` is session, token, route or daemon."""
 
     code = "too_many_pending"
 
@@ -139,6 +139,16 @@ class TooManyPending(AgentpodError):
         super().__init__(f"there are already {limit} open requests for this {scope}")
         self.scope = scope
         self.limit = limit
+
+
+class TooManyRequests(AgentpodError):
+    """This token asked more often than its rate allows; it may again after `retry_after_s` seconds."""
+
+    code = "too_many_requests"
+
+    def __init__(self, retry_after_s: int) -> None:
+        super().__init__("this token asks more often than it may")
+        self.retry_after_s = retry_after_s
 
 
 class TooManyWaits(AgentpodError):

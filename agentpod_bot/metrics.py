@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import math
+import platform
+from itertools import product
 from typing import TYPE_CHECKING
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 
-from agentpod_bot.core.model import Outcome, Via
+import agentpod_bot
+from agentpod_bot.core.model import Outcome, Status, Via
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
-    from agentpod_bot.core.ids import RouteName
+    from agentpod_bot.core.ids import ClientName, RouteName
+    from agentpod_bot.core.kept import Backlog
     from agentpod_bot.core.model import Question
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -28,7 +33,30 @@ REFUSALS = (
     "set_aside",
 )
 KINDS = ("upload", "question", "file", "outcome", "again", "votes", "hint", "keycap")
+FAILURES = ("rate_limited", "homeserver_unavailable", "token_refused", "refused")
+"""Codes of what the homeserver answers instead of what was asked."""
+SYNC_FAILURES = (*FAILURES, "matrix_unavailable", "store_unavailable")
+"""Codes of why a sync was not answered, or could not be handled."""
+UNASKED = (
+    "approver_not_in_room",
+    "invalid",
+    "matrix_unavailable",
+    "no_approver",
+    "not_in_room",
+    "request_closed",
+    "request_id_reused",
+    "room_encrypted_without_crypto",
+    "room_replaced",
+    "store_unavailable",
+    "too_large",
+    "too_many_pending",
+    "too_many_requests",
+)
+"""Codes of why a request did not become a question."""
+OPEN = (Status.QUEUED, Status.PENDING)
 _SECONDS = (0.5, 1, 2.5, 5, 10, 30, 60, 300, 900, 1800, 3600, 14400, 86400)
+_SHORT_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
+_SYNC_SECONDS = (*_SHORT_SECONDS[5:], 30, 60)
 
 
 class Metrics:
@@ -36,30 +64,59 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        self._asked = Counter(
-            "agentpod_requests", "Permission requests that became a question.", ("route",), registry=self.registry
+        ProcessCollector(registry=self.registry)
+        self._asked = self._counter("agentpod_requests", "Permission requests that became a question.", "route")
+        self._of_client = self._counter(
+            "agentpod_client_requests", "Permission requests that became a question, by client.", "client"
         )
-        self._closed = Counter(
-            "agentpod_requests_closed", "Questions that ended, by outcome.", ("outcome",), registry=self.registry
+        self._unasked = self._counter(
+            "agentpod_client_requests_refused", "Permission requests that became no question.", "client", "why"
         )
-        self._answers = Counter(
-            "agentpod_answers", "Answers that decided, by their form.", ("via",), registry=self.registry
+        self._closed = self._counter("agentpod_requests_closed", "Questions that ended, by outcome.", "outcome")
+        self._answers = self._counter("agentpod_answers", "Answers that decided, by their form.", "via")
+        self._refused = self._counter("agentpod_answers_refused", "Tries to answer that decided nothing.", "why")
+        self._latency = self._histogram(
+            "agentpod_answer_seconds", "Time from the request to the answer that decided it.", _SECONDS
         )
-        self._refused = Counter(
-            "agentpod_answers_refused", "Tries to answer that decided nothing.", ("why",), registry=self.registry
+        self._sent = self._counter("agentpod_events_sent", "Events that the homeserver took.", "kind")
+        self._failed = self._counter("agentpod_event_send_failures", "Tries to send that failed.", "kind", "why")
+        self._sync_wait = self._histogram(
+            "agentpod_sync_response_seconds",
+            "Time until the homeserver answered a sync; it may wait for news meanwhile.",
+            _SYNC_SECONDS,
         )
-        self._latency = Histogram(
-            "agentpod_answer_seconds",
-            "Time from the request to the answer that decided it.",
-            buckets=_SECONDS,
-            registry=self.registry,
+        self._sync_work = self._histogram(
+            "agentpod_sync_handling_seconds", "Time to handle one sync response, its commit included.", _SHORT_SECONDS
         )
-        self._sent = Counter(
-            "agentpod_events_sent", "Events that the homeserver took.", ("kind",), registry=self.registry
+        self._sync_failed = self._counter("agentpod_sync_failures", "Syncs that failed.", "why")
+        self._stored = self._histogram(
+            "agentpod_store_transaction_seconds",
+            "Time from handing a transaction to the store to its end, waiting included.",
+            _SHORT_SECONDS,
         )
-        self._failed = Counter(
-            "agentpod_event_send_failures", "Tries to send that failed.", ("kind", "why"), registry=self.registry
+        self._not_stored = self._counter(
+            "agentpod_store_failures", "Transactions that the database could not keep (disk full, file locked)."
         )
+        self._waiting = self._gauge("agentpod_waiting_calls", "Calls that wait for an answer.")
+        self._matrix_ready = self._gauge(
+            "agentpod_matrix_ready", "1 while questions can be asked: synced within the last minute, token good."
+        )
+        self._last_good_sync = self._gauge(
+            "agentpod_last_good_sync_timestamp_seconds",
+            "When a sync response was last handled, in seconds since 1970; 0 if none was yet.",
+        )
+        self._writable = self._gauge("agentpod_store_writable", "1 if the store took a write just now.")
+        self._open = self._gauge("agentpod_open_requests", "Questions that are open now, by status.", "status")
+        self._oldest_open = self._gauge(
+            "agentpod_oldest_open_request_age_seconds", "Age of the question that is open longest; 0 if none is."
+        )
+        self._unsent = self._gauge("agentpod_outbox_effects", "What the bot still has to say.")
+        self._oldest_unsent = self._gauge(
+            "agentpod_outbox_oldest_age_seconds",
+            "How long ago the oldest of what the bot still has to say was to be sent; 0 if nothing is overdue.",
+        )
+        build = self._gauge("agentpod_build_info", "1; the labels say what runs.", "version", "python")
+        build.labels(agentpod_bot.__version__, platform.python_version()).set(1)
         for outcome in Outcome:
             self._closed.labels(outcome.value)
         for via in Via:
@@ -68,18 +125,56 @@ class Metrics:
             self._refused.labels(why)
         for kind in KINDS:
             self._sent.labels(kind)
+        for kind, why in product(KINDS, FAILURES):
+            self._failed.labels(kind, why)
+        for why in SYNC_FAILURES:
+            self._sync_failed.labels(why)
+        for status in OPEN:
+            self._open.labels(status.value)
 
-    def watch(self, name: str, text: str, read: Callable[[], float]) -> None:
-        """Add a gauge that is read when it is scraped."""
-        Gauge(name, text, registry=self.registry).set_function(read)
+    def configured(self, *, routes: Iterable[RouteName], clients: Iterable[ClientName]) -> None:
+        """Show the series of these routes and clients, from 0 on where they are new."""
+        for route in routes:
+            self._asked.labels(route)
+        for client in clients:
+            self._of_client.labels(client)
+            for why in UNASKED:
+                self._unasked.labels(client, why)
+
+    def watch(
+        self,
+        *,
+        waiting_calls: Callable[[], float],
+        matrix_ready: Callable[[], bool],
+        last_good_sync: Callable[[], float],
+    ) -> None:
+        """Read these whenever the series are scraped."""
+        self._waiting.set_function(waiting_calls)
+        self._matrix_ready.set_function(lambda: float(matrix_ready()))
+        self._last_good_sync.set_function(last_good_sync)
+
+    def backlog(self, found: Backlog | None, now_ms: int) -> None:
+        """Take what stands in the store now; None where it takes no write, and nothing is known then."""
+        self._writable.set(found is not None)
+        counts = (math.nan, math.nan) if found is None else (found.queued, found.pending)
+        for status, count in zip(OPEN, counts, strict=True):
+            self._open.labels(status.value).set(count)
+        self._unsent.set(math.nan if found is None else found.unsent)
+        self._oldest_open.set(math.nan if found is None else _age_s(found.oldest_open_ms, now_ms))
+        self._oldest_unsent.set(math.nan if found is None else _age_s(found.oldest_unsent_ms, now_ms))
 
     def render(self) -> bytes:
         """The exposition as bytes of `CONTENT_TYPE`."""
         return generate_latest(self.registry)
 
-    def asked(self, route: RouteName) -> None:
+    def asked(self, question: Question) -> None:
         """A new question was stored."""
-        self._asked.labels(route).inc()
+        self._asked.labels(question.asked.route).inc()
+        self._of_client.labels(question.key.client).inc()
+
+    def not_asked(self, client: ClientName, why: str) -> None:
+        """A request became no question."""
+        self._unasked.labels(client, why).inc()
 
     def closed(self, question: Question) -> None:
         """A question ended."""
@@ -102,3 +197,34 @@ class Metrics:
     def send_failed(self, kind: str, why: str) -> None:
         """A try to send failed."""
         self._failed.labels(kind, why).inc()
+
+    def synced(self, seconds: float) -> None:
+        """The homeserver answered a sync after so long."""
+        self._sync_wait.observe(seconds)
+
+    def sync_failed(self, why: str) -> None:
+        """A sync was not answered, or could not be handled; `why` is an error's code."""
+        self._sync_failed.labels(why).inc()
+
+    def sync_handled(self, seconds: float) -> None:
+        """A sync response was handled within so long."""
+        self._sync_work.observe(seconds)
+
+    def stored(self, seconds: float, *, kept: bool) -> None:
+        """A transaction ended after so long; not `kept` where the database itself failed."""
+        self._stored.observe(seconds)
+        if not kept:
+            self._not_stored.inc()
+
+    def _counter(self, name: str, text: str, *labels: str) -> Counter:
+        return Counter(name, text, labels, registry=self.registry)
+
+    def _gauge(self, name: str, text: str, *labels: str) -> Gauge:
+        return Gauge(name, text, labels, registry=self.registry)
+
+    def _histogram(self, name: str, text: str, buckets: tuple[float, ...]) -> Histogram:
+        return Histogram(name, text, buckets=buckets, registry=self.registry)
+
+
+def _age_s(since_ms: int | None, now_ms: int) -> float:
+    return 0.0 if since_ms is None else max(0.0, (now_ms - since_ms) / 1000)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from agentpod_bot.copying import CopyTx
 from agentpod_bot.core.kept import Priority
 
 if TYPE_CHECKING:
@@ -25,7 +26,8 @@ if TYPE_CHECKING:
         TxnId,
         UserId,
     )
-    from agentpod_bot.core.kept import AuditRow, Effect, NewEffect, Page
+    from agentpod_bot.core.journal import Link
+    from agentpod_bot.core.kept import AuditRow, Backlog, Change, Effect, NewEffect, OpenCounts, Page
     from agentpod_bot.core.model import (
         Attachment,
         Closing,
@@ -69,8 +71,11 @@ class Chance(Protocol):
         ...
 
 
-class Tx(Protocol):
-    """One transaction of the store."""
+class Tx(CopyTx, Protocol):
+    """One transaction of the store.
+
+    What is asked for by room, or by event, comes as that room has it (`core.copies.seen_in`).
+    """
 
     # questions
     def insert(self, question: NewQuestion) -> Question:
@@ -100,8 +105,8 @@ class Tx(Protocol):
         """Every queued or pending question that fits all that is given, oldest first."""
         ...
 
-    def open_counts(self, *, client: ClientName, session_id: SessionId, route: RouteName) -> tuple[int, int, int]:
-        """How many queued or pending questions the client's session, the client, and the route have."""
+    def open_counts(self, *, client: ClientName, session_id: SessionId, route: RouteName) -> OpenCounts:
+        """How many queued or pending questions the client's session, the client, the route, and all have."""
         ...
 
     def closed_questions(self, room_id: RoomId, *, since_ms: int) -> tuple[Question, ...]:
@@ -215,23 +220,23 @@ class Tx(Protocol):
         """Add an effect; False, and nothing changes, where that effect exists already."""
         ...
 
-    def drop_unsent(self, row: Row, effect: str) -> bool:
+    def drop_unsent(self, row: Row, room_id: RoomId, effect: str) -> bool:
         """Drop an effect that no try was made for; True where it was there and is gone."""
         ...
 
-    def unsent(self, row: Row, effect: str) -> Effect | None:
-        """An effect of a question that was not sent yet."""
+    def unsent(self, row: Row, room_id: RoomId, effect: str) -> Effect | None:
+        """An effect of a question in a room that was not sent yet."""
         ...
 
-    def has_edit_to_render(self, row: Row, priority: Priority = Priority.EDIT) -> bool:
-        """Whether an edit of the question is unsent and has no content yet: it will say what is true then."""
+    def has_edit_to_render(self, row: Row, room_id: RoomId, priority: Priority = Priority.EDIT) -> bool:
+        """Whether an edit of the question in a room is unsent, without content: it will say what is true then."""
         ...
 
-    def content_of(self, row: Row, effect: str) -> Mapping[str, Any] | None:
+    def content_of(self, row: Row, room_id: RoomId, effect: str) -> Mapping[str, Any] | None:
         """What an effect of a question said or is to say; None where there is none, or it is not rendered yet."""
         ...
 
-    def drop_all_unsent(self, row: Row, effects: Sequence[str]) -> frozenset[str]:
+    def drop_all_unsent(self, row: Row, room_id: RoomId, effects: Sequence[str]) -> frozenset[str]:
         """Drop those of these effects that no try was made for; returns their names."""
         ...
 
@@ -239,8 +244,8 @@ class Tx(Protocol):
         """The room's next effect to try, by priority and then age; its attempts are counted up.
 
         An effect whose `not_before_ms` is in the future is passed over, but nothing of
-        the same question goes before its own `question` effect, and that one not before
-        its `upload`.
+        the same question goes before its own `question` effect in that room, and that one
+        not before its `upload`.
         """
         ...
 
@@ -271,16 +276,20 @@ class Tx(Protocol):
         """The unsent effect with this transaction id (adoption after a crash)."""
         ...
 
-    def about(self, event_id: EventId) -> tuple[Row, ...] | None:
-        """The question that a sent event of ours is or is about.
+    def about(self, event_id: EventId, room_id: RoomId) -> tuple[Row, ...] | None:
+        """The question that a sent event of ours in a room is or is about.
 
         One row for a question, its edits and its notices; an empty tuple for an event of
-        ours about several or none; None for an event that is not ours.
+        ours about several or none; None for an event that is not ours, or in another room.
         """
         ...
 
     def last_effect_at(self, room_id: RoomId, effect_prefix: str) -> int | None:
         """`not_before_ms` of the newest effect of the room whose name begins so, sent or not."""
+        ...
+
+    def hints(self, room_id: RoomId, *, after_ms: int, up_to_ms: int) -> int:
+        """How many hints of the room, sent or not, have a `not_before_ms` after `after_ms` and up to `up_to_ms`."""
         ...
 
     # what a sync has shown
@@ -325,17 +334,45 @@ class Tx(Protocol):
         ...
 
     # the rest
+    def touch(self, now_ms: int) -> None:
+        """Write something that was not there before: where that is kept, the store takes writes."""
+        ...
+
+    def backlog(self) -> Backlog:
+        """How much is open and unsent, and since when."""
+        ...
+
     def audit(self, row: AuditRow) -> None:
-        """Append one line."""
+        """Append one line, chained to the one before it. Raises ValueError where JSON cannot carry it."""
         ...
 
     def audited(self, row: Row) -> Iterable[AuditRow]:
         """The lines about one question, oldest first."""
         ...
 
+    def head(self) -> Link:
+        """The last line of the audit that was ever written."""
+        ...
+
+    def link(self, seq: int) -> Link | None:
+        """The line with this number, or the last pruned one; None where it is not known, or not yet written."""
+        ...
+
+    def changes(self, client: ClientName, *, after: int, at_most: int) -> tuple[Change, ...]:
+        """Changes of status of a client's questions after the line `after`, oldest first."""
+        ...
+
+    def prune_audit(self, before_ms: int) -> int:
+        """Forget the oldest lines up to the first that was written since then. Returns how many went.
+
+        The last one that went is remembered, so that the chain of those that stay still has its beginning.
+        """
+        ...
+
     def prune(self, closed_before_ms: int) -> int:
         """Forget closed questions (and all that hangs on them) and processed events older than that.
 
+        The audit keeps its lines about them.
         Open questions, and effects that were not sent, are never touched. Returns how
         many questions went.
         """
@@ -349,8 +386,12 @@ class Tx(Protocol):
 class Meter(Protocol):
     """What is counted. Label values come from small closed sets, never from outside text."""
 
-    def asked(self, route: RouteName) -> None:
+    def asked(self, question: Question) -> None:
         """A new question was stored."""
+        ...
+
+    def not_asked(self, client: ClientName, why: str) -> None:
+        """A request became no question; `why` is an error's code."""
         ...
 
     def closed(self, question: Question) -> None:

@@ -78,6 +78,7 @@ class Pod:
                 for number, (route, (room_id, _, approvers)) in enumerate(rooms.items())
             },
             "requests": {
+                "max_pending": 10_000,
                 "max_pending_per_session": 10_000,
                 "max_pending_per_token": 10_000,
                 "max_time_to_live": "24h",

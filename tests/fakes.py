@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from tests.examples import START
 
 if TYPE_CHECKING:
-    from agentpod_bot.core.ids import RouteName
+    from agentpod_bot.core.ids import ClientName
     from agentpod_bot.core.model import Question
 
 
@@ -60,14 +60,18 @@ class FakeMeter:
     """Fits `ports.Meter`."""
 
     def __init__(self) -> None:
-        self.asked_on: list[RouteName] = []
+        self.asked_questions: list[Question] = []
+        self.unasked: list[tuple[ClientName, str]] = []
         self.closed_questions: list[Question] = []
         self.refusals: list[str] = []
         self.sent_kinds: list[str] = []
         self.failures: list[tuple[str, str]] = []
 
-    def asked(self, route: RouteName) -> None:
-        self.asked_on.append(route)
+    def asked(self, question: Question) -> None:
+        self.asked_questions.append(question)
+
+    def not_asked(self, client: ClientName, why: str) -> None:
+        self.unasked.append((client, why))
 
     def closed(self, question: Question) -> None:
         self.closed_questions.append(question)

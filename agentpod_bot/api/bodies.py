@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 from pydantic import Field
 
 from agentpod_bot.core.ids import RouteName, SessionId
+from agentpod_bot.core.journal import Place
 from agentpod_bot.core.model import Claim, Progress, Status
 from agentpod_bot.errors import Invalid
 from agentpod_bot.harness.native import Shape
@@ -26,6 +27,7 @@ MAX_REASON = 2_000
 MAX_WORDS = 255
 
 _SECONDS = re.compile(r"[0-9]{1,3}(\.[0-9]{1,6})?")
+_EVENT_ID = re.compile(r"(?P<seq>[0-9]{1,19})(?:-(?P<hash>[0-9a-f]{16}))?")
 _WHOLE = re.compile(r"[0-9]{1,19}")
 
 Step = Annotated[int, Field(ge=0, lt=MAX_STEPS)]
@@ -61,6 +63,14 @@ class ProgressBody(Shape):
             failure_reason=self.failure_reason,
             status=self.status,
         )
+
+
+def place_of(event_id: str) -> Place | None:
+    """The place that an event's id names; None where it is none of ours."""
+    found = _EVENT_ID.fullmatch(event_id)
+    if found is None or int(found["seq"]) > MAX_CURSOR:
+        return None
+    return Place(int(found["seq"]), found["hash"] or "")
 
 
 class Query:
@@ -128,6 +138,15 @@ class Query:
         if _WHOLE.fullmatch(text) is None or int(text) > MAX_CURSOR:
             raise Invalid(("query", "cursor"), "must be the next_cursor of an earlier page")
         return int(text)
+
+    def since(self) -> Place | None:
+        """After which event of an earlier stream this one begins."""
+        text = self._one("since")
+        if text is None:
+            return None
+        if (place := place_of(text)) is None:
+            raise Invalid(("query", "since"), "must be the id of an event of this stream")
+        return place
 
     def _one(self, name: str) -> str | None:
         match [value for key, value in self._pairs if key == name]:

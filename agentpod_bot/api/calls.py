@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from typing import TYPE_CHECKING, TypeVar
 
 from aiohttp import web
@@ -10,7 +11,7 @@ from aiohttp import web
 from agentpod_bot.api.connection import Connection, Limits
 from agentpod_bot.api.tokens import Tokens
 from agentpod_bot.core.model import Caller
-from agentpod_bot.errors import BodyTooLarge, BodyTooSlow, MalformedHttp, UnsupportedMediaType
+from agentpod_bot.errors import BodyTooLarge, BodyTooSlow, MalformedHttp, Unauthorized, UnsupportedMediaType
 from agentpod_bot.harness.adapter import Manner
 
 if TYPE_CHECKING:
@@ -39,9 +40,22 @@ MANNER = web.RequestKey("manner", Manner)
 T = TypeVar("T")
 
 JSON = "application/json"
+_BEARER = re.compile(r"(?i:bearer) +(?P<token>[^\s]+)")
 UTF_8 = frozenset({None, "utf-8", "utf8"})
 PARSED_AT_ONCE = 64 * 1024
 """Bytes of a body that are read in a millisecond or two. A larger one must not hold up every other call."""
+
+
+def caller_of(request: web.Request) -> Caller:
+    """Who a call's token belongs to now. Raises `Unauthorized`."""
+    match request.headers.getall("Authorization", []):
+        case [value] if found := _BEARER.fullmatch(value):
+            caller = request.app[TOKENS].caller(found["token"])
+        case _:
+            caller = None
+    if caller is None:
+        raise Unauthorized("send Authorization: Bearer and a configured token")
+    return caller
 
 
 def reply(content: BaseModel, *, status: int = 200, headers: Mapping[str, str] | None = None) -> web.Response:

@@ -36,6 +36,8 @@ class Limits:
     """From a request's first byte (of the first request: from the connection) to the end of its headers."""
     body_s: float = 30.0
     write_s: float = 30.0
+    heartbeat_s: float = 15.0
+    """So often a stream on which nothing happens says that it lives."""
     keepalive_s: float = 75.0
     """Without any request."""
     lingering_s: float = 5.0

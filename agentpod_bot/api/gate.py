@@ -18,8 +18,8 @@ from agentpod_bot.api.calls import (
     HOSTS,
     SENT,
     STOPPING,
-    TOKENS,
     begin,
+    caller_of,
     send,
 )
 from agentpod_bot.api.connection import CORRELATION_HEADER, new_correlation_id
@@ -33,19 +33,15 @@ from agentpod_bot.errors import (
     HostNotAllowed,
     OriginNotAllowed,
     ShuttingDown,
-    Unauthorized,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from agentpod_bot.core.model import Caller
-
     Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 TOKENLESS = frozenset({"/healthz", "/readyz"})
 _HOST = re.compile(r"(?P<name>\[[0-9A-Fa-f:.]+\]|[^\[\]:@/\s]+)(:[0-9]{0,5})?")
-_BEARER = re.compile(r"(?i:bearer) +(?P<token>[^\s]+)")
 
 log = structlog.get_logger(__name__)
 
@@ -90,7 +86,7 @@ async def admit(request: web.Request, handler: Handler) -> web.StreamResponse:
     if "Origin" in request.headers:
         raise OriginNotAllowed("a call with an Origin header comes from a page in a browser")
     if request.path not in TOKENLESS:
-        request[CALLER] = _caller(request)
+        request[CALLER] = caller_of(request)
     return await handler(request)
 
 
@@ -133,17 +129,6 @@ def _is_local(request: web.Request) -> bool:
     transport = request.transport
     sock = None if transport is None else transport.get_extra_info("socket")
     return sock is not None and sock.family == socket.AF_UNIX
-
-
-def _caller(request: web.Request) -> Caller:
-    match request.headers.getall("Authorization", []):
-        case [value] if found := _BEARER.fullmatch(value):
-            caller = request.app[TOKENS].caller(found["token"])
-        case _:
-            caller = None
-    if caller is None:
-        raise Unauthorized("send Authorization: Bearer and a configured token")
-    return caller
 
 
 async def _said(request: web.Request, failure: AgentpodError) -> web.Response:

@@ -113,7 +113,7 @@ async def ready(request: web.Request) -> web.StreamResponse:
 
 async def metrics(request: web.Request) -> web.StreamResponse:
     """Every metric, for Prometheus."""
-    body, content_type = request.app[METRICS]()
+    body, content_type = await request.app[METRICS]()
     return web.Response(body=body, headers={"Content-Type": content_type})
 
 

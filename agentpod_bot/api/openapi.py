@@ -12,6 +12,7 @@ from pydantic.json_schema import models_json_schema
 import agentpod_bot
 from agentpod_bot.api.problem import MEDIA_TYPE, PROBLEMS, Problem
 from agentpod_bot.api.routes import ROUTES
+from agentpod_bot.api.view import Changed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -21,6 +22,11 @@ if TYPE_CHECKING:
     from agentpod_bot.api.routes import Parameter, Route
 
 SCHEMAS = "#/components/schemas/"
+STREAM = (
+    "`event` is the new status (queued, pending, decided, …), `id` is where a later stream can go on, `data` is JSON "
+    "of the schema Changed. A `reset` says that the given id is not known any more: changes may have been missed, list "
+    "the requests; the stream goes on from now. Comments come while nothing happens. Nothing is marked as delivered."
+)
 _IN_PATH = re.compile(r"\{(?P<name>[a-z_]+)\}")
 
 Mode = Literal["validation", "serialization"]
@@ -61,6 +67,7 @@ def _models() -> list[tuple[type[BaseModel], Mode]]:
     models: list[tuple[type[BaseModel], Mode]] = []
     models.extend((model, "validation") for model in bodies)
     models.extend((model, "serialization") for model in answers)
+    models.append((Changed, "serialization"))
     models.append((Problem, "serialization"))
     return models
 
@@ -72,7 +79,9 @@ def _operation(route: Route, references: Mapping[Any, dict[str, Any]]) -> dict[s
         "responses": _responses(route, references),
     }
     names = [found["name"] for found in _IN_PATH.finditer(route.path)]
-    parameters = [*(_in_path(name) for name in names), *(_in_query(parameter) for parameter in route.query)]
+    parameters = [*(_in_path(name) for name in names)]
+    parameters += [_parameter(parameter, "query") for parameter in route.query]
+    parameters += [_parameter(parameter, "header") for parameter in route.headers]
     if parameters:
         operation["parameters"] = parameters
     if route.body is not None:
@@ -101,6 +110,10 @@ def _responses(route: Route, references: Mapping[Any, dict[str, Any]]) -> dict[s
             case "text/plain":
                 described.append("Every metric, in Prometheus's text format.")
                 content[answer] = {"schema": {"type": "string"}}
+            case "text/event-stream":
+                described.append("Server-Sent Events, without an end; named like the status, with `Changed` as data.")
+                schema = {"type": "string", "description": STREAM, "x-event-data": references[Changed, "serialization"]}
+                content[answer] = {"schema": schema}
             case str():
                 described.append("JSON of a shape that is not described here.")
                 content[answer] = {"schema": {"type": "object"}}
@@ -124,10 +137,10 @@ def _in_path(name: str) -> dict[str, Any]:
     }
 
 
-def _in_query(parameter: Parameter) -> dict[str, Any]:
+def _parameter(parameter: Parameter, place: str) -> dict[str, Any]:
     return {
         "name": parameter.name,
-        "in": "query",
+        "in": place,
         "required": False,
         "description": parameter.description,
         "schema": dict(parameter.schema),

@@ -9,15 +9,34 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
     from agentpod_bot.core.ids import RequestId, RouteName, Row, SessionId
-    from agentpod_bot.core.kept import Page
+    from agentpod_bot.core.journal import Link, Place
+    from agentpod_bot.core.kept import Change, Page
     from agentpod_bot.core.lifecycle import AnsweredElsewhere, Cancelled
     from agentpod_bot.core.model import Caller, Claim, PermissionRequest, Progress, Question, Status, Submitted
     from agentpod_bot.core.policy import Route
 
 Readiness = Callable[[], Awaitable[tuple[str, ...]]]
 """Codes of what keeps the daemon from being ready; empty where nothing does."""
-Metrics = Callable[[], tuple[bytes, str]]
+Metrics = Callable[[], Awaitable[tuple[bytes, str]]]
 """Every metric as a body, and that body's content type."""
+
+
+class Stream(Protocol):
+    """One reader's place among the changes of a client's requests."""
+
+    @property
+    def begins(self) -> Link:
+        """The line after which it begins."""
+        ...
+
+    @property
+    def reset(self) -> bool:
+        """Whether the wanted place is not known, so that changes may have been missed."""
+        ...
+
+    async def next(self, *, up_to_s: float) -> tuple[Change, ...]:
+        """The next changes, none after `up_to_s` seconds; raises `ShuttingDown`, `StoreUnavailable`."""
+        ...
 
 
 class Broker(Protocol):
@@ -70,6 +89,13 @@ class Broker(Protocol):
         self, caller: Caller, *, status: Status | None, session_id: SessionId | None, limit: int, cursor: int | None
     ) -> Page:
         """The caller's requests, newest first."""
+        ...
+
+    def follow(self, caller: Caller, place: Place | None) -> AbstractAsyncContextManager[Stream]:
+        """Follow every change of status of the caller's requests, after a place or from now on.
+
+        It counts as a waiting call. Entering raises `ShuttingDown`, `TooManyWaits`, `StoreUnavailable`.
+        """
         ...
 
     async def cancel(self, caller: Caller, request_id: RequestId) -> Question:

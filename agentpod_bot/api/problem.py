@@ -8,7 +8,15 @@ from aiohttp import web
 from pydantic import BaseModel, ConfigDict, Field
 
 from agentpod_bot.api.view import View  # noqa: TC001 - pydantic reads annotations
-from agentpod_bot.errors import AgentpodError, Invalid, TooLarge, TooManyPending, TooManyWaits, Unavailable
+from agentpod_bot.errors import (
+    AgentpodError,
+    Invalid,
+    TooLarge,
+    TooManyPending,
+    TooManyRequests,
+    TooManyWaits,
+    Unavailable,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -41,6 +49,7 @@ PROBLEMS: Mapping[str, tuple[int, str]] = {
     "expectation_failed": (417, "The Expect header asks for something unknown"),
     "invalid": (422, "A field cannot be accepted"),
     "too_many_pending": (429, "Too many requests are open"),
+    "too_many_requests": (429, "The token asks too often"),
     INTERNAL: (500, "Something went wrong inside the daemon"),
     "too_many_waits": (503, "The token holds too many waiting calls"),
     "matrix_unavailable": (503, "Nobody can be asked now"),
@@ -127,6 +136,8 @@ def of_error(error: AgentpodError, *, correlation_id: str, shown: View | None = 
         case TooLarge():
             faults = (((error.field,), str(error)),)
         case Unavailable():
+            headers["Retry-After"] = str(error.retry_after_s)
+        case TooManyRequests():
             headers["Retry-After"] = str(error.retry_after_s)
         case TooManyPending() | TooManyWaits():
             headers["Retry-After"] = str(TOO_MANY_RETRY_S)

@@ -52,17 +52,21 @@ async def refusal(request: web.Request, code: str, detail: str) -> web.Response 
             return spoken(adapter.refuse(body, end, request.get(MANNER, Manner())))
         except Exception:  # a no must go out, whatever is wrong
             log.exception("hook_refusal_failed", harness=adapter.NAME)
-    return spoken({"continue": False, "stopReason": f"{NOT_READ} {end.reason}"})
+    reason = f"{NOT_READ} {end.reason}"
+    # In the shape that most hooks share; to stop the agent alone does not keep a tool from running.
+    return spoken({"continue": False, "stopReason": reason, "decision": "block", "reason": reason})
 
 
 async def _body(request: web.Request) -> bytes | None:
-    """What was sent, whatever it is called; None where it does not come, or is too large."""
+    """What was sent, whatever it is called, or the beginning of what is too large; None where it does not come."""
     limits = request.app[LIMITS]
     declared = request.content_length
-    if not request.body_exists or (declared is not None and declared > limits.body_bytes):
+    if not request.body_exists:
         return None
     try:
         async with asyncio.timeout(limits.body_s):
+            if declared is not None and declared > limits.body_bytes:
+                return await request.content.read(limits.body_bytes)
             return await request.read()
     except (TimeoutError, web.HTTPRequestEntityTooLarge, web.RequestPayloadError):
         return None

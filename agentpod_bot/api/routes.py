@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from agentpod_bot.api import handlers, held
+from agentpod_bot.api import events, handlers, held
 from agentpod_bot.api.bodies import (
     DEFAULT_LIMIT,
     MAX_LIMIT,
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 PROMETHEUS = "text/plain"
 """Marks an answer that is Prometheus's text format."""
+EVENT_STREAM = "text/event-stream"
+"""Marks an answer that is a stream of events."""
 ANY_JSON = "application/json"
 """Marks an answer that is JSON of no model here."""
 
@@ -51,7 +53,7 @@ NOBODY_TO_ASK = (
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """One parameter of a route's query."""
+    """One parameter of a route's query, or one of its header fields."""
 
     name: str
     description: str
@@ -74,6 +76,16 @@ TIMEOUT = Parameter(
     "Seconds after which the harness stops waiting, as it is configured; the question expires before. Where it is "
     "left out, that harness's usual time-out counts.",
     {"type": "integer", "minimum": 1, "maximum": MAX_TIMEOUT_S},
+)
+SINCE = Parameter(
+    "since",
+    "The id of an event: the stream begins after it. Where it is left out, and Last-Event-ID too, it begins now.",
+    {"type": "string", "pattern": "^[0-9]{1,19}(-[0-9a-f]{16})?$"},
+)
+LAST_EVENT_ID = Parameter(
+    "Last-Event-ID",
+    "The id of the last event that was read, as browsers send it; goes before `since`.",
+    {"type": "string"},
 )
 PAGING = (
     Parameter(
@@ -100,6 +112,7 @@ class Route:
     body: type[BaseModel] | None = None
     body_required: bool = False
     query: tuple[Parameter, ...] = ()
+    headers: tuple[Parameter, ...] = ()
     problems: tuple[str, ...] = ()
     needs_token: bool = True
 
@@ -127,6 +140,7 @@ ROUTES = (
             "conflict",
             "too_large",
             "too_many_pending",
+            "too_many_requests",
             *NOBODY_TO_ASK,
             *STORED,
         ),
@@ -186,6 +200,15 @@ ROUTES = (
         problems=STORED,
     ),
     Route(
+        method="GET",
+        path="/v1/events",
+        handler=events.events,
+        query=(SINCE,),
+        headers=(LAST_EVENT_ID,),
+        answers={200: EVENT_STREAM},
+        problems=("invalid", *STORED, "too_many_waits"),
+    ),
+    Route(
         method="POST",
         path="/v1/harness/{harness}",
         handler=held.ask_in_its_words,
@@ -198,6 +221,7 @@ ROUTES = (
             "request_closed",
             "too_large",
             "too_many_pending",
+            "too_many_requests",
             "too_many_waits",
             *NOBODY_TO_ASK,
             *STORED,

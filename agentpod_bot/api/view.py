@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from agentpod_bot.core.model import Claim, Listed, Meaning, Outcome, Scope, Status, Via
 
 if TYPE_CHECKING:
-    from agentpod_bot.core.kept import Page
+    from agentpod_bot.core.kept import Change, Page
     from agentpod_bot.core.model import Closing, Question
 
 NO_ANSWER = "nobody answered before the deadline; nobody refused, and nothing was allowed"
@@ -50,6 +50,9 @@ class SelectedOption(Shown):
     via: Via
     comment: str | None
     event_id: str
+    voters: list[str] | None = Field(
+        description="Everybody whose vote made the decision, `answered_by` last; null where one answer was enough."
+    )
 
 
 class Claimed(Shown):
@@ -123,6 +126,32 @@ class NotReady(Shown):
 
     status: Literal["not_ready"] = "not_ready"
     problems: list[str]
+
+
+class Changed(Shown):
+    """What one event of the stream says: the new status of a request, and the request as it was right then."""
+
+    request_id: str
+    revision: int
+    status: Status
+    at: Time = Field(description="When the status changed.")
+    request: View | None = Field(
+        description="The request right after this change, whatever became of it since; null where it is forgotten."
+    )
+
+
+def changed(change: Change) -> Changed:
+    """Show one change. Raises ValueError for a line that is about no request."""
+    row = change.row
+    if row.request_id is None or row.revision is None:
+        raise ValueError(f"line {change.link.seq} of the audit tells of a status, and not of which request")
+    return Changed(
+        request_id=row.request_id,
+        revision=row.revision,
+        status=change.status,
+        at=rfc3339(row.at_ms),
+        request=None if change.question is None else _view(change.question),
+    )
 
 
 def view(question: Question) -> View:
@@ -207,4 +236,5 @@ def _selected(closing: Closing, at: str) -> SelectedOption:
         via=closing.via,
         comment=closing.comment,
         event_id=closing.event_id,
+        voters=list(closing.voters) or None,
     )

@@ -9,10 +9,13 @@ from agentpod_bot.broker.broker import Broker
 from agentpod_bot.broker.change import Means
 from agentpod_bot.broker.commit import Bell, Commit
 from agentpod_bot.broker.deadlines import Deadlines
+from agentpod_bot.broker.escalation import Escalations
 from agentpod_bot.broker.holds import Holds
 from agentpod_bot.broker.inbox import Inbox
 from agentpod_bot.broker.outbox import Outbox
+from agentpod_bot.broker.rates import Rates
 from agentpod_bot.broker.rooms import Rooms
+from agentpod_bot.broker.streams import Streams
 from agentpod_bot.broker.waiters import Waiters
 from agentpod_bot.broker.world import World
 
@@ -32,6 +35,7 @@ class Parts:
     outbox: Outbox
     rooms: Rooms
     deadlines: Deadlines
+    escalations: Escalations
     holds: Holds
     commit: Commit
 
@@ -41,12 +45,14 @@ def assemble(
 ) -> Parts:
     """Build the parts around one store and one account."""
     world = World(policy, homeserver)
-    means = Means(world, clock, chance)
+    means = Means(world, clock, chance, Rates(clock))
     waiters = Waiters()
     bell = Bell()
-    commit = Commit(store, waiters, bell, meter)
+    streams = Streams(store, waiters, limit=lambda: world.policy.limits.max_waits_per_token)
+    commit = Commit(store, waiters, bell, meter, streams)
     rooms = Rooms(world, homeserver)
-    deadlines = Deadlines(store, means, commit)
+    escalations = Escalations(means, commit)
+    deadlines = Deadlines(store, means, commit, escalations)
     holds = Holds(store, means, commit)
     outbox = Outbox(store, homeserver, means, waiters=waiters, commit=commit, bell=bell, meter=meter)
     return Parts(
@@ -60,12 +66,14 @@ def assemble(
             outbox=outbox,
             deadlines=deadlines,
             holds=holds,
+            streams=streams,
             meter=meter,
         ),
         inbox=Inbox(store, means, commit, rooms),
         outbox=outbox,
         rooms=rooms,
         deadlines=deadlines,
+        escalations=escalations,
         holds=holds,
         commit=commit,
     )

@@ -14,18 +14,21 @@ from agentpod_bot.broker.commit import LATER_S
 from agentpod_bot.broker.submit import NATIVE, submit
 from agentpod_bot.core.lifecycle import AnsweredElsewhere, Cancelled
 from agentpod_bot.core.model import Meaning, Outcome, Status
-from agentpod_bot.errors import Forbidden, Invalid, NotDecided, NotFound, RequestClosed, ShuttingDown
+from agentpod_bot.errors import AgentpodError, Forbidden, Invalid, NotDecided, NotFound, RequestClosed, ShuttingDown
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
+    from contextlib import AbstractAsyncContextManager
 
     from agentpod_bot.broker.change import After, Means
     from agentpod_bot.broker.commit import Commit
     from agentpod_bot.broker.deadlines import Deadlines
     from agentpod_bot.broker.holds import Dropped, Holds
     from agentpod_bot.broker.outbox import Outbox, Ready
+    from agentpod_bot.broker.streams import Stream, Streams
     from agentpod_bot.broker.waiters import Waiters
     from agentpod_bot.core.ids import ClientName, RequestId, RouteName, Row, SessionId
+    from agentpod_bot.core.journal import Place
     from agentpod_bot.core.kept import Page
     from agentpod_bot.core.lifecycle import Event
     from agentpod_bot.core.model import Caller, Claim, PermissionRequest, Progress, Question, Submitted
@@ -48,6 +51,7 @@ class Broker:
         outbox: Outbox,
         deadlines: Deadlines,
         holds: Holds,
+        streams: Streams,
         meter: Meter,
     ) -> None:
         self._store = store
@@ -57,13 +61,14 @@ class Broker:
         self._outbox = outbox
         self._deadlines = deadlines
         self._holds = holds
+        self._streams = streams
         self._meter = meter
 
     async def submit(self, asked: PermissionRequest, caller: Caller) -> Submitted:
         """Store one request and have it asked, or join the one that it repeats.
 
         Raises `Invalid`, `Forbidden`, `TooLarge`, `RequestIdReused`, `RequestClosed`,
-        `TooManyPending`, `Unavailable` and its kinds; nothing is stored then.
+        `TooManyPending`, `TooManyRequests`, `Unavailable` and its kinds; nothing is stored then.
         """
         return await self._submit(asked, caller, NATIVE, None)
 
@@ -133,27 +138,36 @@ class Broker:
 
         reserved = self._outbox.reserve(route.room_id)
         ready: Ready | None = None
+        expected: list[Row] = []
+        stored = False
 
         def work(tx: Tx, after: After) -> tuple[Submitted, Ready | None]:
             submitted = submit(tx, asked, caller, route, after=after, means=self._means, harness=harness, twin=twin)
             if submitted.question.asked.hold is not None:
                 self._holds.expect(submitted.question.row)
+                expected.append(submitted.question.row)
             known = submitted.question if submitted.created else None
             return submitted, self._outbox.begin(tx, route.room_id, known) if reserved else None
 
         try:
             submitted, ready = await self._commit(work)
+            stored = True
+        except AgentpodError as error:
+            self._meter.not_asked(caller.client, error.code)
+            raise
         finally:
+            for row in () if stored else expected:
+                self._holds.expect_no_more(row)
             if reserved:
                 self._outbox.go(route.room_id, ready)
         if submitted.created:
-            self._deadlines.notice(submitted.question.asked.expires_at_ms)
+            self._deadlines.notice(submitted.question)
             # Counted and logged a moment later, for the question is on its way to the room.
             asyncio.get_running_loop().call_later(LATER_S, self._tell, submitted.question)
         return submitted
 
     def _tell(self, question: Question) -> None:
-        self._meter.asked(question.asked.route)
+        self._meter.asked(question)
         log.info(
             "permission_request_queued",
             request_id=question.key.request_id,
@@ -201,6 +215,13 @@ class Broker:
         return await self._store.run(
             lambda tx: tx.page(caller.client, status=status, session_id=session_id, limit=limit, before=cursor)
         )
+
+    def follow(self, caller: Caller, place: Place | None) -> AbstractAsyncContextManager[Stream]:
+        """Follow every change of status of the caller's requests, after a place or from now on.
+
+        Entering raises `ShuttingDown`, `TooManyWaits`, `StoreUnavailable`.
+        """
+        return self._streams.open(caller.client, place)
 
     async def cancel(self, caller: Caller, request_id: RequestId) -> Question:
         """Close a request that the client no longer needs. Raises `NotFound`, `RequestClosed`."""

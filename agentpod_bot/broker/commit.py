@@ -12,6 +12,7 @@ from agentpod_bot.broker.change import After
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from agentpod_bot.broker.streams import Streams
     from agentpod_bot.broker.waiters import Waiters
     from agentpod_bot.core.ids import RoomId
     from agentpod_bot.core.model import Question
@@ -51,11 +52,12 @@ class Bell:
 class Commit:
     """Runs transactions; what one leaves to do is done after its commit and never before."""
 
-    def __init__(self, store: Store, waiters: Waiters, bell: Bell, meter: Meter) -> None:
+    def __init__(self, store: Store, waiters: Waiters, bell: Bell, meter: Meter, streams: Streams) -> None:
         self._store = store
         self._waiters = waiters
         self._bell = bell
         self._meter = meter
+        self._streams = streams
         self._running: set[asyncio.Task[Any]] = set()
 
     async def __call__(self, work: Callable[[Tx, After], T]) -> T:
@@ -85,6 +87,7 @@ class Commit:
             self._waiters.release(question)
         if after.rooms:
             self._bell.ring(after.rooms)
+        self._streams.ring(after.clients)
         if after.closed or after.refused:  # counted and logged a moment later, for somebody waits
             asyncio.get_running_loop().call_later(LATER_S, self._tell, after)
 

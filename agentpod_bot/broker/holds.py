@@ -6,13 +6,14 @@ such question counts as dropped, and its time runs from when the daemon is ready
 
 from __future__ import annotations
 
+import threading
 from collections import Counter, OrderedDict
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import structlog
 
-from agentpod_bot.broker.change import After, Means, change, edit_again
+from agentpod_bot.broker.change import After, Means, audit, change, edit_again
 from agentpod_bot.broker.commit import Bell
 from agentpod_bot.core.lifecycle import Cancelled
 from agentpod_bot.core.model import Outcome
@@ -55,7 +56,8 @@ class Holds:
         self._means = means
         self._commit = commit
         self._calls: Counter[Row] = Counter()
-        self._expected: set[Row] = set()
+        self._expected: Counter[Row] = Counter()
+        self._gate = threading.Lock()  # what is expected is known to the store's thread and to the loop
         self._dropped: dict[Row, Dropped] = {}
         self._allowed: OrderedDict[Row, Question] = OrderedDict()
         self._bell = Bell()
@@ -63,12 +65,19 @@ class Holds:
 
     def expect(self, row: Row) -> None:
         """A call is about to wait for this question; may be said from the store's thread, in its transaction."""
-        self._expected.add(row)
+        with self._gate:
+            self._expected[row] += 1
+
+    def expect_no_more(self, row: Row) -> None:
+        """That call does not come: its transaction failed, and the row may be given to another question."""
+        with self._gate:
+            self._expected[row] -= 1
+            self._expected += Counter()  # drops what is not above zero
 
     def attach(self, question: Question) -> None:
         """A call waits for this question."""
         self._calls[question.row] += 1
-        self._expected.discard(question.row)
+        self.expect_no_more(question.row)
         self._dropped.pop(question.row, None)
 
     def detach(self, question: Question, *, answered: bool) -> None:
@@ -78,7 +87,7 @@ class Holds:
         if self._calls[row] > 0:
             return
         del self._calls[row]
-        if not answered:
+        if not answered and question.asked.hold is not None:
             self._drop(question)
 
     def allowed(self, question: Question) -> None:
@@ -152,21 +161,27 @@ class Holds:
 
     async def _let_go(self, dropped: Dropped) -> None:
         def work(tx: Tx, after: After) -> None:
-            if dropped.row in self._calls or dropped.row in self._expected:
+            with self._gate:
+                comes_back = dropped.row in self._expected
+            if comes_back or dropped.row in self._calls:
                 return  # it came back while this was waiting for its turn
             question = tx.question(dropped.row)
             if question is None or question.delivered_at_ms is not None or question.gave_up:
                 return
             if question.is_open:
-                tx.give_up(question.row)  # the outcome is rendered later, and says so
+                self._give_up(tx, question)  # the outcome is rendered later, and says so
                 change(tx, question, Cancelled(STOPPED_WAITING), after, self._means)
             elif question.closing is not None and question.closing.outcome is Outcome.SELECTED:
-                tx.give_up(question.row)
+                self._give_up(tx, question)
                 edit_again(tx, question, after, self._means)
 
         await self._commit(work)
         if self._dropped.get(dropped.row) is dropped:
             del self._dropped[dropped.row]
+
+    def _give_up(self, tx: Tx, question: Question) -> None:
+        tx.give_up(question.row)
+        audit(tx, question, "gave_up", self._means.clock.now_ms())
 
 
 def _lapses(dropped: Dropped) -> float:

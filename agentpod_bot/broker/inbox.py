@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, assert_never
 
 import structlog
 
-from agentpod_bot.broker.change import After, Means, change, edit_again
+from agentpod_bot.broker import places
+from agentpod_bot.broker.change import After, Means, audit, change, edit_place_again, show_again
 from agentpod_bot.broker.said_back import SaidBack
 from agentpod_bot.broker.scenes import in_room, scene_of
 from agentpod_bot.broker.votes import take, withdraw
+from agentpod_bot.core.copies import is_gone
 from agentpod_bot.core.ids import Code, TxnId
 from agentpod_bot.core.judge import judge_reacted, judge_said
 from agentpod_bot.core.lifecycle import Lapsed, Posted, Undelivered
@@ -208,8 +210,7 @@ class Inbox:
             case Redacted(target=target):
                 question = in_room(tx, target, room)
                 if question is not None:
-                    tx.show_closed(question.row, event.ts)
-                    change(tx, question, Undelivered("redacted"), after, self._means)
+                    self._redacted(tx, event, question, after)
                 withdraw(tx, event, target, room, after=after, means=self._means)
                 for foreign in tx.foreign(room.room_id, since_ms=event.ts):
                     if foreign.event_id == target:
@@ -221,12 +222,24 @@ class Inbox:
             case _:
                 assert_never(event)
 
+    def _redacted(self, tx: Tx, event: Redacted, question: Question, after: After) -> None:
+        """A question that was redacted is over. Of a copy only that is over that it can be answered in its room."""
+        places.show_closed(tx, question, event.ts)
+        if question.original is None:
+            change(tx, question, Undelivered("redacted"), after, self._means)
+            return
+        now_ms = self._means.clock.now_ms()
+        if tx.withdraw_copy(question.row, now_ms):
+            audit(tx, question, "copy_redacted", now_ms, sender=event.sender, event_id=event.event_id)
+            if question.is_open:
+                show_again(tx, question.whole, after, self._means)
+
     def _edited(self, tx: Tx, event: OwnEdit, question: Question, after: After) -> None:
         """Our own edit of our own question. One that shows it open after its end was on its way too long."""
         if event.closes:
-            tx.show_closed(question.row, event.ts)
-        elif question.shown_closed_ts is not None:
-            edit_again(tx, question, after, self._means)
+            places.show_closed(tx, question, event.ts)
+        elif question.shown_closed_ts is not None and not is_gone(question):
+            edit_place_again(tx, question, after, self._means)
 
     def _shown(self, tx: Tx, event: OwnQuestion, room: RoomState, after: After) -> None:
         """Our own question in the timeline: what comes after it can be an answer to it.
@@ -242,8 +255,8 @@ class Inbox:
         if effect is not None and effect.row == question.row:
             tx.sent(effect.effect_id, event.event_id, self._means.clock.now_ms())
         if change(tx, question, Posted(event.event_id), after, self._means) is None:
-            tx.post(question.row, event.event_id)  # keeps the event id of one that was closed while being sent
-        tx.show(question.row, event.event_id, event.ts)
+            places.post(tx, question, event.event_id)  # keeps the event id of one that was closed while being sent
+        places.show(tx, question, event.event_id, event.ts)
 
     def _own(self, tx: Tx, event: OwnQuestion, room: RoomState) -> Question | None:
         stored = in_room(tx, event.event_id, room)
@@ -280,7 +293,7 @@ class Inbox:
             case Accept(question=question):
                 if not take(tx, event, verdict, scene.room, after=after, means=self._means):
                     change(tx, question, Lapsed(), after, self._means)
-                    back.missed(event, tx.question(question.row) or question)
+                    back.missed(event, places.read(tx, question.row, scene.room.room_id) or question)
             case RejectSeveral():
                 self._reject(tx, event, verdict, scene, after)
             case Late(question=question):
@@ -311,7 +324,7 @@ class Inbox:
         for accepted in verdict.rejected:
             if not take(tx, event, accepted, scene.room, after=after, means=self._means):
                 change(tx, accepted.question, Lapsed(), after, self._means)
-                now = tx.question(accepted.question.row) or accepted.question
+                now = places.read(tx, accepted.question.row, scene.room.room_id) or accepted.question
                 left.append(Left(now.asked.code, WhyLeft.UNKNOWN if now.is_open else WhyLeft.CLOSED, now))
         if left:
             back.not_rejected(event, left)

@@ -12,19 +12,22 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
+from agentpod_bot.broker import places
 from agentpod_bot.broker.change import (
     FILE,
     KEYCAP,
     KEYCAPS,
     OUTCOME,
+    PROGRESS,
     QUESTION,
     REACTION,
+    SEED_AFTER_MS,
     UPLOAD,
-    VOTES,
     After,
     Means,
     change,
 )
+from agentpod_bot.broker.reminders import REMINDERS, hushed, is_held, notified
 from agentpod_bot.broker.uploads import MOST_TRIES, Uploads
 from agentpod_bot.broker.votes import standing
 from agentpod_bot.core.kept import Effect, Priority
@@ -34,7 +37,8 @@ from agentpod_bot.errors import HomeserverUnavailable, RateLimited, Refused, Sto
 from agentpod_bot.render.attachment import file_message
 from agentpod_bot.render.notices import keycaps
 from agentpod_bot.render.outcome import closed_message, outcome
-from agentpod_bot.render.votes import votes_shown
+from agentpod_bot.render.reminder import reminder
+from agentpod_bot.render.standing import still_asked
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -206,10 +210,10 @@ class Outbox:
         `known` is a question that this transaction has just written, which need not be read.
         """
         while (effect := tx.begin(room_id, self._means.clock.now_ms())) is not None:
-            if known is not None and known.row == effect.row:
+            if known is not None and known.row == effect.row and known.asked.room_id == effect.room_id:
                 question: Question | None = known
             else:
-                question = None if effect.row is None else tx.question(effect.row)
+                question = _question_of(tx, effect)
             ready = self._wanted(tx, effect, question)
             if ready is not None:
                 return ready
@@ -225,7 +229,7 @@ class Outbox:
         if name == QUESTION and not question.is_open:
             if effect.attempts == 1 or effect.effect_id in self._never_taken:
                 tx.abandon(effect.effect_id, "closed before it was sent")
-                tx.drop_unsent(question.row, OUTCOME)
+                tx.drop_unsent(question.row, effect.room_id, OUTCOME)
                 return None
             # An earlier try may stand in the room without our knowing its id. The same
             # transaction id finds it; should there be none, what goes out is no question.
@@ -233,13 +237,20 @@ class Outbox:
         if name == QUESTION and question.asked.expires_at_ms <= self._means.clock.now_ms():
             tx.postpone(effect.effect_id, self._means.clock.now_ms() + FIRST_RETRY_MS)
             return None  # the deadline's own loop closes it first
+        if name == QUESTION and effect.attempts == 1:
+            effect = hushed(tx, effect, question, self._means)
+        if name in REMINDERS and (not question.is_open or question.asked.expires_at_ms <= self._means.clock.now_ms()):
+            tx.abandon(effect.effect_id, "nothing is open any more")
+            return None
+        if name in REMINDERS and effect.content is None and is_held(tx, effect, question, self._means):
+            return None
         if name == UPLOAD and not question.is_open:
             tx.abandon(effect.effect_id, "closed before it was uploaded")
             return None
         if name == FILE and not question.is_open:
             tx.abandon(effect.effect_id, "closed before it was shown")
             return None
-        if name == VOTES and not question.is_open:
+        if name == PROGRESS and not question.is_open:
             tx.abandon(effect.effect_id, "decided meanwhile")  # it would make the question look open again
             return None
         if name == UPLOAD:
@@ -261,7 +272,8 @@ class Outbox:
         """Turn "keycaps, should it stay unanswered" into one reaction an option, if nothing speaks against it."""
         now_ms = self._means.clock.now_ms()
         tx.abandon(effect.effect_id, "seeded, or no longer wanted")
-        queued = effect.room_id in tx.rooms_due()
+        # What waits for a much later time, as a reminder does, keeps nothing else waiting.
+        queued = tx.rooms_due().get(effect.room_id, now_ms + SEED_AFTER_MS + 1) <= now_ms + SEED_AFTER_MS
         calm = self._last_429_ms is None or now_ms - self._last_429_ms >= CALM_MS
         if question.status is not Status.PENDING or question.event_id is None or queued or not calm:
             return
@@ -313,15 +325,15 @@ class Outbox:
 
     def _sent(self, tx: Tx, after: After, effect: Effect, event_id: EventId) -> None:
         tx.sent(effect.effect_id, event_id, self._means.clock.now_ms())
-        question = None if effect.row is None else tx.question(effect.row)
+        question = _question_of(tx, effect)
         if (
             effect.effect == QUESTION
             and question is not None
             and change(tx, question, Posted(event_id), after, self._means) is None
         ):
-            tx.post(question.row, event_id)  # keeps the event id of one that was closed meanwhile
+            places.post(tx, question, event_id)  # keeps the event id of one that was closed meanwhile
         if effect.effect == FILE and question is not None:
-            tx.attach(question.row, Attachment.SHOWN)
+            places.attach(tx, question, Attachment.SHOWN)
 
     async def _upload(self, effect: Effect, question: Question) -> None:
         try:
@@ -354,8 +366,10 @@ class Outbox:
 
         def work(tx: Tx, after: After) -> None:
             tx.abandon(effect.effect_id, error.errcode)
-            question = None if effect.row is None else tx.question(effect.row)
-            if effect.effect == QUESTION and question is not None:
+            question = _question_of(tx, effect)
+            if effect.effect == QUESTION and question is not None and question.original is not None:
+                tx.withdraw_copy(question.row, self._means.clock.now_ms())  # it stays open where it was asked first
+            elif effect.effect == QUESTION and question is not None:
                 change(tx, question, Undelivered(error.errcode), after, self._means)
 
         await self._commit(work)
@@ -370,20 +384,27 @@ class Outbox:
         return half + half * int(self._means.chance.hex(16), 16) // 0xFFFF
 
 
+def _question_of(tx: Tx, effect: Effect) -> Question | None:
+    """The question that an effect belongs to, as the effect's room has it."""
+    return None if effect.row is None else places.read(tx, effect.row, effect.room_id)
+
+
 def _render(tx: Tx, effect: Effect, means: Means) -> Mapping[str, Any] | None:
     """Give an edit its content, from the question as it is now; kept before the first try."""
-    question = None if effect.row is None else tx.question(effect.row)
+    question = _question_of(tx, effect)
     if question is None or question.event_id is None:
         tx.abandon(effect.effect_id, "there is nothing to edit")
         return None
     if effect.effect == FILE:
         content = file_message(question)
+    elif effect.effect in REMINDERS:
+        content = reminder(question, mentions=notified(question, means))
     elif effect.priority is Priority.PROGRESS:
-        asked = tx.content_of(question.row, QUESTION)
+        asked = tx.content_of(question.row, effect.room_id, QUESTION)
         if asked is None or not question.is_open:
             tx.abandon(effect.effect_id, "decided meanwhile")
             return None
-        content = votes_shown(question, asked, standing(tx, question, means))
+        content = still_asked(question, asked, standing(tx, question, means))
     elif question.closing is not None:
         content = outcome(question)
     else:

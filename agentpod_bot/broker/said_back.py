@@ -15,19 +15,25 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from agentpod_bot.broker.change import After, Means
-    from agentpod_bot.core.ids import EventId
+    from agentpod_bot.core.ids import EventId, Row
     from agentpod_bot.core.model import Question
     from agentpod_bot.core.room import RoomEvent, RoomState, Seen
     from agentpod_bot.core.scene import Left
     from agentpod_bot.ports import Tx
 
 WHICH_EVERY_MS = 10_000
+MOST_A_MINUTE = 10
+"""Notices of a room. People need few; more come of bots that answer each other, and would bury the questions."""
+MINUTE_MS = 60_000
 HINT = "hint"
 
 
 @dataclass(frozen=True, slots=True)
 class SaidBack:
-    """Writes notices into the outbox, each kind once for a person and a question."""
+    """Writes notices into the outbox, each kind once for a person and a question, and never many at a time.
+
+    What is not said is audited all the same.
+    """
 
     tx: Tx
     means: Means
@@ -65,13 +71,13 @@ class SaidBack:
             if each.question is not None:
                 self._audit(each.question, event, f"not_rejected_{each.why.value}")
         self._record("not_rejected", event)
-        self._say(f"{HINT}:reject:{event.event_id}", notices.not_rejected(left, **_where(event)))
+        self._enqueue(f"{HINT}:reject:{event.event_id}", notices.not_rejected(left, **_where(event)))
 
     def reject_which(self, event: Seen, questions: Sequence[Question]) -> None:
         """A rejection of several names no code."""
         self._record("not_rejected", event)
         content = notices.reject_which(questions, now_ms=self.means.clock.now_ms(), **_where(event))
-        self._say(f"{HINT}:reject:{event.event_id}", content)
+        self._enqueue(f"{HINT}:reject:{event.event_id}", content)
 
     def no_file_yet(self, event: Seen, question: Question) -> None:
         """The full text is not in the room."""
@@ -93,12 +99,12 @@ class SaidBack:
         self._record("which", event)
         if last_ms is None or not 0 <= now_ms - last_ms < WHICH_EVERY_MS:  # also after a clock that was set back
             content = notices.which_one(questions, now_ms=now_ms, **_where(event))
-            self._say(f"{before}{event.event_id}", content)
+            self._enqueue(f"{before}{event.event_id}", content)
 
     def list_open(self, event: Seen, questions: Sequence[Question]) -> None:
         """An approver wants to know what is open."""
         content = notices.open_list(questions, now_ms=self.means.clock.now_ms(), **_where(event))
-        self._say(f"{HINT}:open:{event.event_id}", content)
+        self._enqueue(f"{HINT}:open:{event.event_id}", content)
 
     def set_aside(self, event: RoomEvent) -> None:
         """The event broke us again and again; it decided nothing, and whoever keeps the audit can see it."""
@@ -107,17 +113,17 @@ class SaidBack:
     def _about(self, question: Question, event: Seen, what: str, content: dict[str, Any], detail: str = "") -> None:
         self._audit(question, event, what, detail)
         self.after.refused.append(what)
-        effect = f"{HINT}:{what}:{event.sender}"
-        self.tx.enqueue(self.means.effect(self.room.room_id, effect, Priority.HINT, content, row=question.row))
-        self.after.rooms.add(self.room.room_id)
+        self._enqueue(f"{HINT}:{what}:{event.sender}", content, row=question.row)
 
     def _audit(self, question: Question, event: Seen, what: str, detail: str = "") -> None:
         now_ms = self.means.clock.now_ms()
         audit(self.tx, question, what, now_ms, sender=event.sender, event_id=event.event_id, detail=detail or None)
 
-    def _say(self, effect: str, content: dict[str, Any]) -> None:
-        self.tx.enqueue(self.means.effect(self.room.room_id, effect, Priority.HINT, content))
-        self.after.rooms.add(self.room.room_id)
+    def _enqueue(self, effect: str, content: dict[str, Any], *, row: Row | None = None) -> None:
+        room_id, now_ms = self.room.room_id, self.means.clock.now_ms()
+        if self.tx.hints(room_id, after_ms=now_ms - MINUTE_MS, up_to_ms=now_ms) < MOST_A_MINUTE:
+            self.tx.enqueue(self.means.effect(room_id, effect, Priority.HINT, content, row=row))
+            self.after.rooms.add(room_id)
 
     def _record(self, what: str, event: Seen) -> None:
         now_ms = self.means.clock.now_ms()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from agentpod_bot.broker.places import read
 from agentpod_bot.core.answer import LONGEST_HEAD, LONGEST_TOKEN
 from agentpod_bot.core.ids import Code
 from agentpod_bot.core.judge import LATE_MS, QUIET_MS
@@ -76,13 +77,13 @@ def _named(tx: Tx, event_id: EventId | None, room: RoomState, open_now: tuple[Qu
     question = question or in_room(tx, event_id, room)
     if question is not None:
         return NamesQuestion(question)
-    about = tx.about(event_id)
+    about = tx.about(event_id, room.room_id)
     if about is None:
         return NamesOther(ours=False)
     if len(about) != 1:
         return NamesOther(ours=True)
-    question = tx.question(about[0])
-    if question is None or question.asked.room_id != room.room_id:
+    question = read(tx, about[0], room.room_id)
+    if question is None:
         return NamesOther(ours=False)
     return NamesQuestion(question)
 
@@ -98,7 +99,7 @@ def _spent(tx: Tx, room: RoomState, codes: frozenset[Code], since_ms: int) -> Ma
     """Of these codes, those of questions that closed within the last day."""
     found: dict[Code, Question] = {}
     for code in codes:
-        newest = next(iter(tx.by_code(room.room_id, code)), None)
+        newest = next((question for question in tx.by_code(room.room_id, code) if question.closing is not None), None)
         if newest is not None and newest.closing is not None and newest.closing.at_ms >= since_ms:
             found[code] = newest
     return found

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from agentpod_bot.broker.change import QUESTION, UPLOAD, After, Means, audit, change
+from agentpod_bot.broker.reminders import approvers_there, plan_reminder
 from agentpod_bot.core.codes import fresh_code
 from agentpod_bot.core.digest import content_key, digest
 from agentpod_bot.core.ids import RequestId
@@ -21,7 +22,7 @@ from agentpod_bot.render.question import compose
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from agentpod_bot.core.ids import Row
+    from agentpod_bot.core.ids import Code, RoomId, Row
     from agentpod_bot.core.model import Caller, Offered, Option, PermissionRequest, Question
     from agentpod_bot.core.policy import Limits, Route
     from agentpod_bot.ports import Tx
@@ -57,8 +58,10 @@ def submit(
     dropped = None if twin is None else tx.question(twin)
     if dropped is not None and dropped.asked.content_key == key and _still_waits(dropped):
         return Submitted(dropped, created=False)
-    if earlier is not None and not (harness != NATIVE and _is_over(earlier, key)):
-        if earlier.asked.content_key == key:
+    # One harness's body says nothing to another's adapter: its echoes would be things that nobody was shown.
+    same = earlier is not None and (earlier.asked.harness, earlier.asked.content_key) == (harness, key)
+    if earlier is not None and not (harness != NATIVE and _is_over(earlier, same=same)):
+        if same:
             return Submitted(earlier, created=False)
         if not earlier.is_open:
             raise RequestClosed(earlier.row, f"the request is {earlier.status.value}, and had other content")
@@ -73,8 +76,12 @@ def submit(
     room = check_reachable(means.world.policy, route, means.world.room(route.room_id))
     if earlier is not None and earlier.is_open:
         change(tx, earlier, Superseded(), after, means)
-    of_session, of_token, of_route = tx.open_counts(client=client, session_id=asked.session_id, route=route.name)
-    check_caps(means.world.policy.limits, route, of_session=of_session, of_token=of_token, of_route=of_route)
+    check_caps(
+        means.world.policy.limits,
+        route,
+        **tx.open_counts(client=client, session_id=asked.session_id, route=route.name)._asdict(),
+    )
+    means.rates.take(caller)
     seq = tx.next_request_seq(client, asked.session_id) if asked.request_seq is None else asked.request_seq
     while request_id is None:  # the client may have chosen an id itself that looks like one of ours
         if tx.current(client, candidate := RequestId(f"{asked.session_id}:{seq}")) is None:
@@ -82,9 +89,10 @@ def submit(
         else:
             seq += 1
     in_room = tx.open_questions(room_id=route.room_id)
+    rooms = means.world.policy.rooms_beside(route)
     code = fresh_code(
         means.chance.choose,
-        taken=tx.codes(route.room_id, since_ms=now_ms - DAY_MS),
+        taken=frozenset(code for room_id in rooms for code in tx.codes(room_id, since_ms=now_ms - DAY_MS)),
         names=_names(asked.options, (offered for question in in_room for offered in question.asked.offered)),
     )
     revision = 1 if earlier is None else earlier.key.revision + 1
@@ -115,25 +123,36 @@ def submit(
         harness=harness,
         hold=asked.hold,
     )
-    alive = [f for f in tx.foreign(route.room_id, since_ms=now_ms) if f.closed_ts is None and f.expires_at_ms >= now_ms]
-    others = frozenset(
-        code for code in (*(q.asked.code for q in in_room), *(f.code for f in alive)) if code is not None
+    new, content = compose(
+        bare,
+        mentions=approvers_there(route, room),
+        other_codes=codes_beside(tx, route.room_id, now_ms, in_room=in_room),
+        quorum=route.quorum,
     )
-    mentions = tuple(sorted(route.approvers & room.joined))
-    new, content = compose(bare, mentions=mentions, other_codes=others)
     check_decidable(means.world.policy, route, room, new)
     question = tx.insert(new)
     if question.asked.attachment is Attachment.WANTED:
         tx.enqueue(means.effect(route.room_id, UPLOAD, Priority.UPLOAD, None, row=question.row))
     tx.enqueue(means.effect(route.room_id, QUESTION, Priority.QUESTION, content, row=question.row))
+    plan_reminder(tx, question, means)
     audit(tx, question, "asked", now_ms)
     after.rooms.add(route.room_id)
+    after.clients.add(client)
     return Submitted(question, created=True)
 
 
-def _is_over(earlier: Question, key: str) -> bool:
+def codes_beside(
+    tx: Tx, room_id: RoomId, now_ms: int, *, in_room: tuple[Question, ...] | None = None
+) -> frozenset[Code]:
+    """Codes of all questions that are open in a room, of ours and of other accounts; `in_room` are ours, if known."""
+    ours = tx.open_questions(room_id=room_id) if in_room is None else in_room
+    alive = [f for f in tx.foreign(room_id, since_ms=now_ms) if f.closed_ts is None and f.expires_at_ms >= now_ms]
+    return frozenset(code for code in (*(q.asked.code for q in ours), *(f.code for f in alive)) if code is not None)
+
+
+def _is_over(earlier: Question, *, same: bool) -> bool:
     """Whether a harness's call that has the id of an earlier one asks anew, as its next revision."""
-    return not _still_waits(earlier) or (not earlier.is_open and earlier.asked.content_key != key)
+    return not _still_waits(earlier) or not (earlier.is_open or same)
 
 
 def _still_waits(earlier: Question) -> bool:

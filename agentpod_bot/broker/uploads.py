@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 import structlog
 
 from agentpod_bot.broker.change import FILE, MESSAGE, QUESTION, After, Means, change
+from agentpod_bot.broker.places import attach
+from agentpod_bot.broker.reminders import approvers_there
 from agentpod_bot.core.kept import Priority
 from agentpod_bot.core.lifecycle import Undelivered
 from agentpod_bot.core.model import Attachment
@@ -54,26 +56,28 @@ class Uploads:
 
     def _uploaded(self, tx: Tx, after: After, effect: Effect, question: Question, *, uri: str) -> None:
         tx.abandon(effect.effect_id, "uploaded")
-        tx.attach(question.row, Attachment.UPLOADED, uri=uri)
+        attach(tx, question, Attachment.UPLOADED, uri=uri)
         tx.enqueue(self._means.effect(effect.room_id, FILE, Priority.FILE, None, row=question.row, event_type=MESSAGE))
         after.rooms.add(effect.room_id)
 
     def _failed(self, tx: Tx, after: After, effect: Effect, question: Question) -> None:
         tx.abandon(effect.effect_id, "upload failed")
         after.rooms.add(effect.room_id)
+        if question.original is not None:
+            tx.drop_copy(question.row)  # it would offer less than the question does; it is tried again later
+            return
         world = self._means.world
         room, route = world.room(effect.room_id), world.policy.routes.get(question.asked.route)
-        joined = room.joined if room is not None else frozenset()
-        mentions = tuple(sorted(route.approvers & joined)) if route is not None else ()
+        mentions = approvers_there(route, room)
         others = tx.codes(effect.room_id, since_ms=self._means.clock.now_ms() + 1) - {question.asked.code}
         bare = replace(question.asked, attachment=Attachment.FAILED)
         try:
             new, content = compose(bare, mentions=mentions, other_codes=frozenset(others))
         except (TooLarge, Invalid):
             change(tx, question, Undelivered("its full text could not be uploaded"), after, self._means)
-            tx.drop_unsent(question.row, QUESTION)
+            tx.drop_unsent(question.row, effect.room_id, QUESTION)
             return
         tx.attach(question.row, new.attachment, offered=new.offered)
-        unsent = tx.unsent(question.row, QUESTION)
+        unsent = tx.unsent(question.row, effect.room_id, QUESTION)
         if unsent is not None:
             tx.fill(unsent.effect_id, content)

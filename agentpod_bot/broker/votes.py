@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from agentpod_bot.broker.change import VOTES, After, Means, audit, change
-from agentpod_bot.core.kept import Priority
+from agentpod_bot.broker.change import After, Means, audit, change, show_again
+from agentpod_bot.broker.places import read
+from agentpod_bot.core.copies import seen_in
 from agentpod_bot.core.lifecycle import Answered, can_be_answered
 from agentpod_bot.core.model import Vote
 from agentpod_bot.core.votes import tallies, voters_for, votes_needed
@@ -34,39 +35,41 @@ def take(tx: Tx, event: Seen, accepted: Accept, room: RoomState, *, after: After
     if not can_be_answered(question, selected, now_ms):
         return False
     option_id = selected.option.option.option_id
-    before = {vote.sender: vote.option_id for vote in tx.votes(question.row)}
-    vote = Vote(sender=event.sender, option_id=option_id, event_id=event.event_id, ts=event.ts, at_ms=now_ms)
+    room_id = question.asked.room_id
+    before = next((vote for vote in tx.votes(question.row) if vote.sender == event.sender), None)
+    vote = Vote(
+        sender=event.sender,
+        option_id=option_id,
+        room_id=room_id,
+        event_id=event.event_id,
+        ts=event.ts,
+        at_ms=now_ms,
+    )
     tx.vote(question.row, vote)
-    audit(tx, question, "voted", now_ms, sender=event.sender, event_id=event.event_id, detail=option_id)
+    chosen = selected.option.option
+    audit(tx, question, "voted", now_ms, sender=event.sender, event_id=event.event_id, option=chosen)
     voters = voters_for(policy, room, question, tx.votes(question.row), selected.option)
     if len(voters) >= needed:
         decides = Answered(selected, event.sender, event.event_id, event.ts, needed=needed, voters=voters)
         return change(tx, question, decides, after, means) is not None
-    if before.get(event.sender) != option_id:
-        show(tx, question, after, means)
+    if before is None or (before.option_id, before.room_id) != (option_id, room_id):
+        show_again(tx, question, after, means)
+    left = None if before is None or before.room_id == room_id else seen_in(question, before.room_id)
+    if left is not None:  # one person has one vote, so it is gone there
+        show_again(tx, left, after, means)
     return True
 
 
 def withdraw(tx: Tx, event: Seen, target: EventId, room: RoomState, *, after: After, means: Means) -> None:
     """A vote's event was redacted: while the question is open, the vote counts no longer."""
     found = tx.voted(target)
-    question = None if found is None else tx.question(found[0])
-    if found is None or question is None or not question.is_open or question.asked.room_id != room.room_id:
+    question = None if found is None else read(tx, found[0], room.room_id)
+    if found is None or question is None or not question.is_open or found[1].room_id != room.room_id:
         return
     tx.withdraw(question.row, found[1].sender)
     now_ms = means.clock.now_ms()
-    audit(tx, question, "vote_withdrawn", now_ms, sender=event.sender, event_id=target, detail=found[1].option_id)
-    show(tx, question, after, means)
-
-
-def show(tx: Tx, question: Question, after: After, means: Means) -> None:
-    """Have the votes shown; where an edit still waits to be rendered, that one will say it all."""
-    room_id = question.asked.room_id
-    if not tx.has_edit_to_render(question.row, Priority.PROGRESS):
-        number = 1
-        while not tx.enqueue(means.effect(room_id, f"{VOTES}:{number}", Priority.PROGRESS, None, row=question.row)):
-            number += 1
-    after.rooms.add(room_id)
+    audit(tx, question, "vote_withdrawn", now_ms, sender=event.sender, event_id=target)
+    show_again(tx, question, after, means)
 
 
 def standing(tx: Tx, question: Question, means: Means) -> tuple[Tally, ...]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from agentpod_bot.errors import ShuttingDown, TooManyWaits
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from agentpod_bot.core.ids import ClientName, RoomId, Row
     from agentpod_bot.core.model import Question
@@ -30,6 +30,7 @@ class Waiters:
         self._rooms: dict[Row, RoomId] = {}
         self._closed: OrderedDict[Row, Question] = OrderedDict()
         self._stopping = False
+        self._farewells: list[Callable[[], None]] = []
 
     @property
     def stopping(self) -> bool:
@@ -46,6 +47,20 @@ class Waiters:
             raise ShuttingDown(None)
         if self._of_client[client] >= limit:
             raise TooManyWaits(f"this token already holds {limit} waiting calls")
+
+    @contextmanager
+    def counted(self, client: ClientName, *, limit: int) -> Iterator[None]:
+        """Count a call that waits for no one question. Raises `TooManyWaits`, `ShuttingDown`."""
+        self.check(client, limit=limit)
+        self._of_client[client] += 1
+        try:
+            yield
+        finally:
+            self._of_client[client] -= 1
+
+    def at_stop(self, farewell: Callable[[], None]) -> None:
+        """Have this called when every wait is to end."""
+        self._farewells.append(farewell)
 
     @contextmanager
     def place(self, row: Row, client: ClientName, *, limit: int) -> Iterator[asyncio.Future[Question]]:
@@ -104,6 +119,8 @@ class Waiters:
             for future in futures:
                 if not future.done():
                     future.set_exception(ShuttingDown(row))
+        for farewell in self._farewells:
+            farewell()
 
     def _give(self, future: asyncio.Future[Question], question: Question) -> None:
         if not future.done():

@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 
 from agentpod_bot import __version__
-from agentpod_bot.cli import bridging, calls, connecting, serving_mcp
+from agentpod_bot.cli import auditing, bridging, calls, connecting, keeping, serving_mcp
 from agentpod_bot.cli.exits import Commands
 
 Config = Annotated[
@@ -143,10 +143,13 @@ def login(
         typer.echo(line)
 
 
+app.command("doctor", short_help="Look at everything that has to be right.")(keeping.doctor)
+app.command("backup", short_help="Copy the store, while the daemon runs or not.")(keeping.backup)
 app.command("ask", short_help="Ask a person; exit 0 only if the answer approves.")(calls.ask)
 app.command("list", short_help="List this client's requests.")(calls.list_requests)
 app.command("cancel", short_help="Cancel requests that nobody needs any more.")(calls.cancel)
 app.command("healthcheck", short_help="Ask a running daemon whether it is ready.")(calls.healthcheck)
+app.add_typer(auditing.audit, name="audit", short_help="Read or check the record of who decided what.")
 app.command("hook", short_help="Answer a harness's hook, which runs this command.")(bridging.hook)
 app.add_typer(bridging.proxy, name="proxy", short_help="Run an agent, and ask its questions in the room.")
 app.command("connect", short_help="Print what to write where, so that a harness asks.")(connecting.connect)

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
     from pydantic import SecretStr
 
+    from agentpod_bot.core.policy import Escalation
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
@@ -39,6 +41,7 @@ def faults(parts: Parts) -> Iterator[Fault]:
     yield from deadline_faults(parts.requests)
     yield from route_faults(parts)
     yield from approver_faults(parts)
+    yield from escalation_faults(parts)
     yield from requester_faults(parts)
     yield from quorum_faults(parts)
     yield from token_faults(parts)
@@ -85,6 +88,28 @@ def approver_faults(parts: Parts) -> Iterator[Fault]:
                 yield Fault(at, f"{shown(approver)} is one of `homeserver.agents`, whose messages are never answers")
 
 
+def escalation_faults(parts: Parts) -> Iterator[Fault]:
+    """A question is asked again on another route, in another room."""
+    for route, values in parts.routes.items():
+        escalation: Escalation | None = values.get("escalate")
+        if escalation is None:
+            continue
+        at, to = ("routes", route, "escalate"), escalation.to
+        if to not in parts.route_names:
+            yield Fault(at, f"{shown(to)} is no route of `routes`{nearest(to, parts.route_names - {route})}")
+        elif to == route:
+            yield Fault(at, f"{shown(to)} is this route itself; name another one")
+        elif "room" in values and values["room"] == parts.routes.get(to, {}).get("room"):
+            yield Fault(at, f"{shown(to)} has the same room as this route; a question is asked once in a room")
+
+
+def asked_on(parts: Parts, client: str) -> list[str]:
+    """The routes on which questions of a client may be asked: its own, and those that they may be asked on next."""
+    own = list(parts.clients[client].get("routes", ()))
+    escalations = [parts.routes.get(route, {}).get("escalate") for route in own]
+    return own + [each.to for each in escalations if each is not None and each.to not in own]
+
+
 def requester_faults(parts: Parts) -> Iterator[Fault]:
     """Where the requester may not approve, it is known who that is, and it is a person."""
     own, agents = parts.homeserver.get("user_id"), parts.homeserver.get("agents", ())
@@ -95,7 +120,7 @@ def requester_faults(parts: Parts) -> Iterator[Fault]:
             yield Fault(at, f"{shown(requester)} is the bot's own account; name the person for whom the client asks")
         elif requester is not None and requester in agents:
             yield Fault(at, f"{shown(requester)} is one of `homeserver.agents`; name the person for whom it asks")
-        barring = [route for route in values.get("routes", ()) if parts.routes.get(route, {}).get("not_requester")]
+        barring = [route for route in asked_on(parts, client) if parts.routes.get(route, {}).get("not_requester")]
         if "requester" in values and requester is None and barring:
             yield Fault(at, f"is required: `routes.{barring[0]}.not_requester` keeps that person from approving")
 
@@ -114,7 +139,7 @@ def quorum_faults(parts: Parts) -> Iterator[Fault]:
             continue
         for client, asking in parts.clients.items():
             requester = asking.get("requester")
-            if not values.get("not_requester") or route not in asking.get("routes", ()) or requester is None:
+            if not values.get("not_requester") or route not in asked_on(parts, client) or requester is None:
                 continue
             if len(set(approvers) - {requester}) < quorum:
                 reason = (

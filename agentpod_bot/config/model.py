@@ -19,15 +19,18 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    InstanceOf,
     SecretStr,
     Strict,
     ValidationInfo,
     model_validator,
 )
 
-from agentpod_bot.config import consistency, values
+from agentpod_bot.config import consistency, reach, values
 from agentpod_bot.config.fault import nearest
 from agentpod_bot.core.ids import RouteName, UserId
+from agentpod_bot.core.policy import Escalation  # noqa: TC001 - as below
+from agentpod_bot.core.quiet import QuietHours  # noqa: TC001 - pydantic reads annotations while running
 
 T = TypeVar("T")
 
@@ -48,6 +51,7 @@ KNOWN_HARNESSES = (
     "qwen",
 )
 """Request shapes that this version understands."""
+FOREVER = "forever"
 MAX_SOCKET_PATH_BYTES = 107
 """Longest path of a Unix socket on Linux (`sun_path` less its final NUL)."""
 
@@ -70,10 +74,15 @@ def text(read: Callable[[str], T]) -> BeforeValidator:
     return BeforeValidator(check)
 
 
-def quantity(read: Callable[[str], int], *, least: str, most: str) -> BeforeValidator:
-    """A number with a unit, between two bounds. Code gives the bare number instead, at its own discretion."""
+def quantity(read: Callable[[str], int], *, least: str, most: str, forever: bool = False) -> BeforeValidator:
+    """A number with a unit, between two bounds. Code gives the bare number instead, at its own discretion.
 
-    def check(value: object, info: ValidationInfo) -> int:
+    With `forever`, that word is taken too: it is None.
+    """
+
+    def check(value: object, info: ValidationInfo) -> int | None:
+        if forever and (value == FOREVER or (value is None and info.context is None)):
+            return None
         if isinstance(value, int) and not isinstance(value, bool) and info.context is None and value > 0:
             return value
         if not isinstance(value, str):
@@ -138,6 +147,15 @@ def read_power_level(value: object) -> values.PowerLevel:
     if not isinstance(value, str):
         raise ValueError("is no text; write power_level >= 50 in quotes")  # noqa: TRY004 - as above
     return values.power_level(value)
+
+
+def read_rate(value: object) -> values.Rate:
+    """A rate as text, or as it is."""
+    if isinstance(value, values.Rate):
+        return value
+    if not isinstance(value, str):
+        raise ValueError("is no text; write 60/min in quotes")  # noqa: TRY004 - as above
+    return values.rate(value)
 
 
 def short_enough(path: Path) -> Path:
@@ -230,6 +248,7 @@ class ClientSettings(Section):
     harnesses: Annotated[tuple[Harness, ...], A_LIST, DISTINCT, SOME] = ("native",)
     codex_version: Annotated[str, text(values.release)] | None = None
     """Version of the Codex that asks, where its calls do not say it."""
+    rate: Annotated[values.Rate, BeforeValidator(read_rate)] | None = None
 
 
 class RouteSettings(Section):
@@ -248,6 +267,11 @@ class RouteSettings(Section):
     reactions: Literal["seed", "accept", "off"] = "seed"
     max_pending: Annotated[int, Strict(), Field(ge=1, le=10_000)] = 50
     mask_secrets: Annotated[bool, Strict()] = True
+    remind_before_ms: Annotated[int, quantity(values.duration_ms, least="1s", most="30d")] | None = Field(
+        None, alias="remind_before"
+    )
+    escalate: Annotated[InstanceOf[Escalation], BeforeValidator(reach.escalation)] | None = None
+    quiet_hours: Annotated[InstanceOf[QuietHours], BeforeValidator(reach.quiet_hours)] | None = None
 
 
 class RequestsSettings(Section):
@@ -265,6 +289,16 @@ class RequestsSettings(Section):
     )
     max_pending_per_session: Annotated[int, Strict(), Field(ge=1, le=10_000)] = 10
     max_pending_per_token: Annotated[int, Strict(), Field(ge=1, le=10_000)] = 30
+    max_pending: Annotated[int, Strict(), Field(ge=1, le=100_000)] = 500
+
+
+class AuditSettings(Section):
+    """The record of who decided what."""
+
+    retention_ms: Annotated[int | None, quantity(values.duration_ms, least="1d", most="36500d", forever=True)] = Field(
+        400 * 86_400_000, alias="retention"
+    )
+    """None: for ever."""
 
 
 class StoreSettings(Section):
@@ -288,6 +322,7 @@ class Settings(Section):
     clients: dict[str, ClientSettings]
     routes: dict[str, RouteSettings]
     requests: RequestsSettings = RequestsSettings()
+    audit: AuditSettings = AuditSettings()
     store: StoreSettings = StoreSettings()
     log: LogSettings = LogSettings()
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from agentpod_bot.config.fault import Path
     from agentpod_bot.config.model import Settings
 
-SECTIONS = frozenset({"clients", "routes", "requests"})
+SECTIONS = frozenset({"clients", "routes", "requests", "audit"})
 """Sections that are taken over whole: every later request is judged by the new values."""
 KEYS: frozenset[Path] = frozenset({("log", "level")})
 """Further keys that are taken over."""

@@ -9,7 +9,9 @@ from pydantic import SecretStr
 
 from agentpod_bot.config import keys, values
 from agentpod_bot.config.fault import dotted, printable
+from agentpod_bot.config.model import FOREVER
 from agentpod_bot.config.source import said
+from agentpod_bot.core.policy import Escalation
 
 if TYPE_CHECKING:
     from agentpod_bot.config.fault import Path
@@ -33,12 +35,16 @@ def written(at: Path, value: Any) -> str:
     match value:
         case SecretStr():
             return HIDDEN
+        case None if attribute == "retention_ms":
+            return FOREVER
         case bool() | None:
             return json.dumps(value)
         case int() if attribute.endswith("_ms"):
             return values.duration_text(value)
         case int() if attribute == "body_limit":
             return values.size_text(value)
+        case Escalation(after_ms=after_ms, to=to):
+            return f"{{after: {values.duration_text(after_ms)}, to: {to}}}"
         case tuple():
             return json.dumps(value, ensure_ascii=False)
         case _:

@@ -18,6 +18,8 @@ DURATION_UNITS = {"d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1_000}
 """Milliseconds of each unit, the largest first."""
 SIZE_UNITS = {"GiB": 1024**3, "MiB": 1024**2, "KiB": 1024, "B": 1}
 """Bytes of each unit, the largest first."""
+RATE_UNITS = {"s": 1_000, "min": 60_000, "h": 3_600_000}
+"""Milliseconds of each unit of time that a rate may have."""
 MAX_ID_BYTES = 255
 """Length that the Matrix specification allows for user ids, room ids and aliases."""
 MAX_PORT = 65_535
@@ -35,6 +37,7 @@ HISTORICAL_LOCALPART = re.compile(r"[!-9;-~]+")
 """Visible ASCII but `:`: what the specification's "historical user ids" may hold, upper case too."""
 ROOM_PART = re.compile(r"[^\s:\x00-\x1f\x7f]+")
 NAME = re.compile(r"[A-Za-z0-9]+(?:[-_][A-Za-z0-9]+)*")
+RATE = re.compile(r"([0-9]{1,6})/(s|min|h)")
 POWER_LEVEL = re.compile(r"power_level *>= *([0-9]{1,16})")
 PLACEHOLDER = re.compile(r"CHANGE_ME|(?:^|[.:/@])example\.(?:com|net|org)(?![A-Za-z0-9.-])", re.IGNORECASE)
 
@@ -72,6 +75,33 @@ class PowerLevel:
     def __str__(self) -> str:
         """`power_level >= 50`."""
         return f"power_level >= {self.least}"
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """So many in a unit of time; `str()` of it is as the file writes it."""
+
+    count: int
+    unit: str
+
+    @property
+    def per_ms(self) -> int:
+        """The unit of time in milliseconds."""
+        return RATE_UNITS[self.unit]
+
+    def __str__(self) -> str:
+        """`60/min`."""
+        return f"{self.count}/{self.unit}"
+
+
+def rate(text: str) -> Rate:
+    """Read `1/s`, `60/min` or `500/h`."""
+    found = RATE.fullmatch(text)
+    if found is None:
+        raise ValueError("is no rate; write a whole number, / and s, min or h: 1/s, 60/min, 500/h")
+    if int(found[1]) == 0:
+        raise ValueError("lets nothing through; remove the client instead")
+    return Rate(int(found[1]), found[2])
 
 
 def power_level(text: str) -> PowerLevel:

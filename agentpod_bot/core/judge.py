@@ -68,8 +68,7 @@ def judge_said(said: Said, scene: Scene) -> Verdict:
         return ListOpen() if scene.approves_something(said.sender) else Ignore()
     rejection = rejection_in(body)
     if rejection is not None:
-        theirs = frozenset(foreign.code for foreign in _lively(said, scene) if foreign.code is not None)
-        return judge_rejection(said, rejection, scene, theirs=theirs)
+        return judge_rejection(said, rejection, scene, theirs=_theirs(said, scene))
     text = Text.read(said, body, scene)
     match scene.named:
         case NamesQuestion(question=question):
@@ -111,7 +110,7 @@ class Text:
     mine: Mapping[Code, Question]
     """Codes of open questions."""
     theirs: frozenset[Code]
-    """Codes of other accounts' questions that the room shows."""
+    """Codes of other accounts' questions that the room shows, and such as two of ours have."""
     bare: tuple[Reading, ...]
     coded: tuple[Reading, ...]
     """Readings with a code that are an answer to the question of that code."""
@@ -122,7 +121,7 @@ class Text:
     def read(cls, said: Said, body: str, scene: Scene) -> Text:
         """Take the body apart by the codes that mean something in this room now."""
         mine = {question.asked.code: question for question in scene.open}
-        theirs = frozenset(f.code for f in _lively(said, scene) if f.code is not None)
+        theirs = _theirs(said, scene)
         found = readings(body, mine.keys() | scene.spent.keys() | theirs)
         coded = tuple(reading for reading in found if _is_coded_answer(reading, mine, scene))
         return cls(
@@ -248,6 +247,11 @@ def _lively(event: Seen, scene: Scene) -> tuple[Foreign, ...]:
         for foreign in scene.foreign
         if _at(event, scene) - min(foreign.closed_ts or foreign.expires_at_ms, foreign.expires_at_ms) <= QUIET_MS
     )
+
+
+def _theirs(event: Seen, scene: Scene) -> frozenset[Code]:
+    """Codes that do not say which question of ours is meant."""
+    return scene.doubtful | {foreign.code for foreign in _lively(event, scene) if foreign.code is not None}
 
 
 def _late_for_the_last(text: Text, scene: Scene) -> Verdict:

@@ -79,6 +79,8 @@ class Effect(Enum):
     """Give the closed question to everybody who waits for it."""
     SHOW_OUTCOME = auto()
     """Edit the question into its outcome, or drop it where it was never sent."""
+    SHOW_IN_COPY = auto()
+    """Edit the question's copy, where it has one; its own event can no longer be edited."""
     OFFER_KEYCAPS = auto()
     """Seed reactions, should it stay unanswered for a while."""
 
@@ -130,7 +132,7 @@ def step(question: Question, event: Event, now_ms: int) -> tuple[Question, tuple
             return _closed(question, Closing(Outcome.ANSWERED_ELSEWHERE, at_ms=now_ms, claim=claim))
         case Undelivered(reason=reason):
             closed, _ = _closed(question, Closing(Outcome.UNDELIVERABLE, at_ms=now_ms, reason=reason))
-            return closed, (Effect.RELEASE,)  # the room has nothing that an edit could change
+            return closed, (Effect.RELEASE, Effect.SHOW_IN_COPY)
         case _:
             assert_never(event)
 

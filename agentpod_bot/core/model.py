@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import NamedTuple, Self
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 from agentpod_bot.core.ids import (
     ClientName,
@@ -22,6 +22,9 @@ from agentpod_bot.core.ids import (
     SessionId,
     UserId,
 )
+
+if TYPE_CHECKING:
+    from agentpod_bot.core.rate import Rate
 
 BOTS_OWN_REJECT = OptionId("agentpod.reject")
 """Id of the rejecting option that the bot adds where a harness offered none."""
@@ -212,6 +215,8 @@ class Vote:
 
     sender: UserId
     option_id: OptionId
+    room_id: RoomId
+    """Where it was given."""
     event_id: EventId
     ts: int
     """`origin_server_ts` of the answer."""
@@ -285,6 +290,25 @@ class NewQuestion:
     hold: Hold | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Copy:
+    """A question that nobody answered, asked once more in the room of a second route: by an event of its own."""
+
+    route: RouteName
+    room_id: RoomId
+    asked_at_ms: int
+    offered: tuple[Offered, ...]
+    """The options of the question, at their positions; printed as they are shown there."""
+    masked: bool = True
+    attachment: Attachment = Attachment.NONE
+    file_uri: str | None = None
+    event_id: EventId | None = None
+    shown_ts: int | None = None
+    shown_closed_ts: int | None = None
+    withdrawn_at_ms: int | None = None
+    """When it was redacted, or refused for good: since then it cannot be answered there."""
+
+
 @dataclass(frozen=True, slots=True)
 class Question:
     """One stored question, and the only truth about it."""
@@ -302,11 +326,19 @@ class Question:
     gave_up: bool = False
     """The harness had stopped waiting when the decision was there."""
     progress: Progress | None = None
+    copy: Copy | None = None
+    original: Question | None = None
+    """Where this is a question as its copy's room has it (`core.copies`): the question itself."""
 
     @property
     def key(self) -> Key:
         """Client, request id and revision."""
         return self.asked.key
+
+    @property
+    def whole(self) -> Question:
+        """The question itself, where this is the view of its copy."""
+        return self if self.original is None else self.original
 
     @property
     def is_open(self) -> bool:
@@ -373,6 +405,8 @@ class Caller:
     """The person for whom this client asks."""
     codex_version: str | None = None
     """Version of this client's Codex, where its calls do not say it."""
+    rate: Rate | None = None
+    """How often it may ask something new; None: as often as it likes."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from agentpod_bot.core.ids import RoomId, RouteName, UserId
     from agentpod_bot.core.model import Question
+    from agentpod_bot.core.quiet import QuietHours
     from agentpod_bot.core.room import RoomState
 
 
@@ -30,6 +31,14 @@ class Reactions(StrEnum):
     SEED = "seed"
     ACCEPT = "accept"
     OFF = "off"
+
+
+@dataclass(frozen=True, slots=True)
+class Escalation:
+    """After which time without an answer a question is also asked on another route."""
+
+    after_ms: int
+    to: RouteName
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +59,12 @@ class Route:
     """How many approvers it takes to choose an option that approves with scope always."""
     not_requester: bool = False
     """Whether the person for whom a client asks may reject, but not approve."""
+    remind_before_ms: int | None = None
+    """So long before its end people are reminded of a question, once; None: never."""
+    escalation: Escalation | None = None
+    """None: a question is asked in one room only."""
+    quiet: QuietHours | None = None
+    """When questions are asked without notifying anybody."""
     hands_back: bool = False
     """Whether a harness's own question decides where nobody could be asked, or nobody answered."""
 
@@ -64,6 +79,10 @@ class Limits:
     max_pending_per_session: int
     max_pending_per_token: int
     max_waits_per_token: int
+    max_pending: int = 500
+    """Of all clients together."""
+    audit_retention_ms: int | None = None
+    """How long a line of the audit is kept; None: for ever."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +97,16 @@ class Policy:
     def rooms(self) -> frozenset[RoomId]:
         """Every room that a route names."""
         return frozenset(route.room_id for route in self.routes.values())
+
+    def rooms_beside(self, route: Route) -> frozenset[RoomId]:
+        """Rooms in which questions of this route stand, or may stand one day, and of those that may come to its own."""
+        escalations = [
+            (each.room_id, self.routes[each.escalation.to].room_id)
+            for each in self.routes.values()
+            if each.escalation is not None and each.escalation.to in self.routes
+        ]
+        beside = {room_id for pair in escalations if route.room_id in pair for room_id in pair}
+        return frozenset(beside | {route.room_id})
 
     def may_answer(self, sender: UserId, question: Question, room: RoomState) -> bool:
         """Whether `sender` decides `question`: an approver of its route, joined, no bot; by exact id.
@@ -167,12 +196,14 @@ def check_caps(
     of_session: int,
     of_token: int,
     of_route: int,
+    of_all: int,
 ) -> None:
     """Raise `TooManyPending` where one more open question, beside those that there are, would pass a cap."""
     for scope, open_now, cap in (
         ("session", of_session, limits.max_pending_per_session),
         ("token", of_token, limits.max_pending_per_token),
         ("route", of_route, route.max_pending),
+        ("daemon", of_all, limits.max_pending),
     ):
         if open_now >= cap:
             raise TooManyPending(scope, cap)

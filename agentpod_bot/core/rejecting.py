@@ -49,8 +49,8 @@ def rejection_in(body: str) -> Rejection | None:
 def judge_rejection(said: Said, rejection: Rejection, scene: Scene, *, theirs: AbstractSet[Code]) -> Verdict:
     """What a rejection of several does. It counts for the codes that it names, whatever it replies to.
 
-    `theirs` are the codes of other accounts' open questions: with one of those, the
-    question has to be answered by itself.
+    `theirs` are codes that another account's open question has, or two of ours: with one
+    of those, the question has to be answered by itself.
     """
     mine = {folded(question.asked.code): question for question in scene.open}
     spent = {folded(code): question for code, question in scene.spent.items()}

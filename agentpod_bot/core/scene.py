@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING
@@ -66,6 +67,16 @@ class Scene:
         """Open questions that the timeline has shown before this event."""
         return tuple(question for question in self.open if question.shown_ts is not None)
 
+    @property
+    def doubtful(self) -> frozenset[Code]:
+        """Codes that are not one question's alone: with one of those, the event must be named.
+
+        It happens where a copy brings its code into a room that has the same.
+        """
+        rows = Counter(question.asked.code for question in self.open)
+        spent = (q.asked.code for q in self.open if q.asked.code in self.spent)
+        return frozenset(code for code, count in rows.items() if count > 1) | frozenset(spent)
+
     def may(self, sender: UserId, question: Question) -> bool:
         """Whether `sender` may decide `question`."""
         return self.policy.may_answer(sender, question, self.room)
@@ -96,7 +107,7 @@ class WhyLeft(StrEnum):
     UNKNOWN = "unknown"
     """No question that was open here when it was written has this code."""
     FOREIGN = "foreign"
-    """It is the code of another account's question."""
+    """It is the code of another account's question, or of two of ours."""
     CLOSED = "closed"
     NOT_APPROVER = "not_approver"
     NO_REJECTION = "no_rejection"

@@ -39,11 +39,14 @@ def voters_for(
     """Those whose vote for this option counts now, in the order of their votes.
 
     Whoever left the room or may approve no longer does not count, whatever was so when they voted.
+    Where a question has a copy, each room decides by its own rules and the votes given there.
     """
     return tuple(
         vote.sender
         for vote in votes
-        if vote.option_id == offered.option.option_id and policy.may_approve(vote.sender, question, room)
+        if vote.option_id == offered.option.option_id
+        and vote.room_id == question.asked.room_id
+        and policy.may_approve(vote.sender, question, room)
     )
 
 

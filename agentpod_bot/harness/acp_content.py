@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from agentpod_bot.core.model import DiffPreview, FieldPreview, TextPreview
 from agentpod_bot.harness import naming
-from agentpod_bot.harness.tool_input import as_text, headline, preview_of
+from agentpod_bot.harness.tool_input import as_text, fields_of, headline, preview_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -75,14 +75,15 @@ LOST = Shown(complete=False)
 def tool_call(call: Json) -> Shown:
     """Show everything that a tool call says of what it will do."""
     raw, content = call.get("rawInput"), call.get("content")
-    shown = Shown(preview_of(raw)) + _every(content, of_content)
+    given = Shown(preview_of(raw))
+    shown = given + _without_repeats(_every(content, of_content), given)
     if kind_of(call) in CHANGES_FILES and not shown.parts:
         shown += LOST  # what changes came earlier, or never
     shown += _every(call.get("locations"), _location)
     kind = naming.text_of(call.get("kind"))
     if kind and kind not in DONE_BY:
         shown += Shown.field("Kind", kind)
-    return _without_repeats(shown)
+    return shown
 
 
 def kind_of(call: Json) -> str | None:
@@ -152,7 +153,7 @@ def _block(block: Json) -> Shown:
         case {"type": "resource_link", "name": str() as name, "uri": str() as uri}:
             extra = {key: block.get(key) for key in ("title", "description", "mimeType", "size")}
             more = {f"Resource {key}": value for key, value in extra.items() if value is not None}
-            return Shown.field("Resource", f"{name}: {uri}") + Shown(preview_of(more))
+            return Shown.field("Resource", f"{name}: {uri}") + Shown(fields_of(more))
         case {"type": "resource", "resource": {"uri": str() as uri, "text": str() as text}}:
             return Shown.field("Resource", uri) + Shown.text("Text of the resource", text)
         case {"type": "resource", "resource": {"uri": str() as uri, "blob": str() as blob, **rest}}:
@@ -226,9 +227,13 @@ def _every(items: Any, show: Callable[[Any], Shown]) -> Shown:
     return Shown(tuple(part for each in parts for part in each.parts), all(each.complete for each in parts))
 
 
-def _without_repeats(shown: Shown) -> Shown:
-    """Drop a text that says, word for word, what another part shows already."""
-    seen: set[str] = set()
+def _without_repeats(shown: Shown, given: Shown) -> Shown:
+    """Drop a text that says, word for word, what another part of it, or of the input, shows already."""
+    seen = {
+        part.text if isinstance(part, TextPreview) else part.value
+        for part in given.parts
+        if not isinstance(part, DiffPreview)
+    }
     left: list[Preview] = []
     for part in shown.parts:
         match part:

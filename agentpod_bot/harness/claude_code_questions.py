@@ -68,8 +68,8 @@ def presented(tool: str, asked: Json) -> Presented | None:
                 for position, label in enumerate(choices.labels)
             ]
             whole = tuple(
-                FieldPreview("Option in full", label)
-                for label, option in zip(choices.labels, offered, strict=True)
+                FieldPreview(f"Option {number} in full", label)
+                for number, (label, option) in enumerate(zip(choices.labels, offered, strict=True), 1)
                 if option.label != label
             )
             return Presented((*offered, options.reject_once()), choices.question, choices.shown, whole)

@@ -29,7 +29,11 @@ _PLACES: Mapping[str, str] = {
     "userSettings": " in all projects of this user",
 }
 """How far each destination reaches. It is said first, where no pattern of an agent's can push it out or fake it."""
-_MODES: Mapping[str, str] = {"acceptEdits": "edits of files", "bypassPermissions": "everything"}
+# acceptEdits covers mkdir, touch, rm, rmdir, mv, cp and sed too: https://code.claude.com/docs/en/permission-modes
+_MODES: Mapping[str, str] = {
+    "acceptEdits": "edits of files, and commands that make, move, copy, change or delete them",
+    "bypassPermissions": "everything",
+}
 _RULE_MEMBERS = frozenset({"type", "rules", "behavior", "destination"})
 _MODE_MEMBERS = frozenset({"type", "mode", "destination"})
 _FOLDER_MEMBERS = frozenset({"type", "directories", "destination"})
@@ -59,7 +63,12 @@ def grants_in(suggestions: Any) -> tuple[Grant, ...]:
 
 def notes_on(suggestions: Any, grants: tuple[Grant, ...]) -> tuple[Preview, ...]:
     """What a person has to know beside the options: labels in full, and how much is not offered."""
-    whole = [FieldPreview("Option in full", grant.said) for grant in grants if grant.option.label != grant.said]
+    # Numbered as the options are, of which the first allows once: two may begin alike.
+    whole = [
+        FieldPreview(f"Option {number} in full", grant.said)
+        for number, grant in enumerate(grants, 2)
+        if grant.option.label != grant.said
+    ]
     missing = len(_listed(suggestions)) - len(grants)
     if missing:
         whole.append(FieldPreview("Not offered here", f"{missing} more of the harness's suggestions"))

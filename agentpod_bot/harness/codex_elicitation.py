@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from agentpod_bot.core.ids import OptionId
 from agentpod_bot.core.model import FieldPreview, TextPreview
-from agentpod_bot.harness import acp_elicitation, naming
+from agentpod_bot.harness import acp_elicitation, naming, tool_input
 from agentpod_bot.harness.acp_elicitation import FORM, Unaskable
 from agentpod_bot.harness.adapter import Settled
 from agentpod_bot.harness.codex_choices import Choice, chosen, options_of
@@ -152,4 +152,5 @@ def _meta(params: Json) -> Json:
 def _about_tool(meta: Json) -> tuple[Preview, ...]:
     """Show what a tool would be called with, each value apart, and what else is said of it."""
     given = meta.get(_CALLED_WITH)
-    return (*members(given if isinstance(given, dict) else {_CALLED_WITH: given}), *unknown(meta, _KNOWN_OF_META))
+    shown = tool_input.preview_of(given) if isinstance(given, dict) else members({_CALLED_WITH: given})
+    return (*shown, *unknown(meta, _KNOWN_OF_META))

@@ -67,7 +67,7 @@ def approvals(root: Any, once: str, session: str) -> tuple[Choice, Choice]:
 
 def root_of(root: Any) -> tuple[Preview, ...]:
     """Show the folder under which writes would be allowed."""
-    return () if root is None else tool_input.preview_of({"Folder to write in": root})
+    return () if root is None else tool_input.fields_of({"Folder to write in": root})
 
 
 def of_patch(changes: dict[str, Any]) -> Changes:
@@ -89,7 +89,7 @@ def _changes(read: list[tuple[str, list[Preview] | None]], sent: Any) -> Changes
     items = sent.items() if isinstance(sent, dict) else enumerate(sent)
     preview: list[Preview] = []
     for (_, parts), (name, change) in zip(read, items, strict=True):
-        preview += tool_input.preview_of({f"Change {name}": change}) if parts is None else parts
+        preview += tool_input.fields_of({f"Change {name}": change}) if parts is None else parts
     paths = tuple(path for path, _ in read if path)
     return Changes(paths, tuple(preview), is_complete=all(parts is not None for _, parts in read))
 
@@ -129,7 +129,7 @@ def _text(kind: str, path: str, diff: str, move_path: Any) -> list[Preview]:
         if len(path) <= MOST_PATH
         else (FieldPreview(heading, path), TextPreview("Content" if language is None else "Changes", diff, language))
     )
-    return [*shown, *(() if move_path is None else tool_input.preview_of({"Moved to": move_path}))]
+    return [*shown, *(() if move_path is None else tool_input.fields_of({"Moved to": move_path}))]
 
 
 def _path(change: Any) -> str:

@@ -74,7 +74,7 @@ def profile(value: Any) -> tuple[Preview, ...]:
     if value is None:
         return ()
     if not isinstance(value, dict):
-        return tool_input.preview_of({"Permissions": value})
+        return tool_input.fields_of({"Permissions": value})
     shown: list[Preview] = []
     for name, member in value.items():
         match name, member:
@@ -129,4 +129,4 @@ def _entry(entry: Any) -> list[Preview]:
 
 
 def _other(members: dict[str, Any]) -> list[Preview]:
-    return list(tool_input.preview_of(members))
+    return list(tool_input.fields_of(members))

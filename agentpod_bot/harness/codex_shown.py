@@ -17,7 +17,7 @@ READ_AS = "Codex reads it as"
 
 def members(said: Json) -> tuple[Preview, ...]:
     """Show the members that hold something, under the names that they have here."""
-    return tool_input.preview_of({name: value for name, value in said.items() if not _is_nothing(value)})
+    return tool_input.fields_of({name: value for name, value in said.items() if not _is_nothing(value)})
 
 
 def unknown(params: Json, known: AbstractSet[str]) -> tuple[Preview, ...]:

@@ -29,7 +29,7 @@ from agentpod_bot.errors import Invalid, MalformedJson
 from agentpod_bot.harness import gaia_commands, naming, strict_json
 from agentpod_bot.harness.adapter import Ask
 from agentpod_bot.harness.options import ALLOW, allow_once, reject_once
-from agentpod_bot.harness.tool_input import COMMAND_LABEL, SHELL, preview_of
+from agentpod_bot.harness.tool_input import COMMAND_LABEL, SHELL, fields_of
 
 if TYPE_CHECKING:
     from agentpod_bot.harness.adapter import Call, End, Json, Manner
@@ -147,7 +147,7 @@ def _commands(commands: Commands) -> tuple[Preview, ...]:
     parts: list[Preview] = []
     for number, (text, why) in enumerate(zip(commands.texts, commands.rationales, strict=True), start=1):
         parts.append(TextPreview(f"[{number}] {COMMAND_LABEL}", text, SHELL))
-        parts += [] if why in (None, "") else preview_of({f"[{number}] Rationale": why})
+        parts += [] if why in (None, "") else fields_of({f"[{number}] Rationale": why})
     return tuple(parts)
 
 
@@ -155,7 +155,7 @@ def _said(content: Json) -> tuple[Preview, ...]:
     said: dict[str, Any] = {label: content[name] for label, name in _SAID if content.get(name) not in (None, "")}
     if "Rollback" not in said and "Rollback hint" not in said:
         said["Rollback"] = NO_ROLLBACK
-    return preview_of(said)
+    return fields_of(said)
 
 
 def _names(approval: _Approval) -> tuple[Preview, ...]:

@@ -7,6 +7,7 @@ it is called with, and for which session; the names of the members differ.
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -27,8 +28,6 @@ EVENT = "hook_event_name"
 """The member that names the event, in every harness but one."""
 PERMISSION_REQUEST = "PermissionRequest"
 PRE_TOOL_USE = "PreToolUse"
-MAX_NESTING = 200
-"""Deeper bodies are refused: what was read once can then be read, shown and written again anywhere."""
 MAX_WHOLE = 10 ** (strict_json.MAX_DIGITS - 2)
 """From here on a whole number may have been cut while it was read (its sign counts there), and is not what was sent."""
 NOT_OFFERED = "The answer names nothing that this question offered. Nothing was allowed."
@@ -36,6 +35,8 @@ NO_REASON = "Nothing was allowed."
 NOTHING_TO_DECIDE = "an event that decides nothing"
 
 _TOOL_LIKE = ("tool", "permission", "shell", "mcp")
+# A backslash before it would make it a part of some text.
+_ASKING = re.compile(rb'(?<!\\)"hook_event_name"\s*:\s*"(PermissionRequest|PreToolUse|BeforeTool)"')
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,29 +61,26 @@ class ToolCall:
 def read(body: bytes) -> Json:
     """Return the JSON object that `body` is; raises `MalformedJson` or `Invalid`.
 
-    Stricter than `strict_json.read`: no whole number in it may have been cut, and no part is nested so
-    deeply that it could not be written again.
+    Stricter than `strict_json.read`: no whole number in it may have been cut.
     """
     content = strict_json.read(body)
-    level: list[Any] = [content]
-    for _ in range(MAX_NESTING):
-        below: list[Any] = []
-        for holder in level:
-            for child in holder.values() if isinstance(holder, dict) else holder:
-                if isinstance(child, dict | list):
-                    below.append(child)
-                elif isinstance(child, int) and abs(child) >= MAX_WHOLE:
-                    raise Invalid((), "must not hold a number that large")
-        if not below:
-            return content
-        level = below
-    raise MalformedJson("the body is nested too deeply")
+    holders: list[Any] = [content]
+    while holders:
+        holder = holders.pop()
+        for child in holder.values() if isinstance(holder, dict) else holder:
+            if isinstance(child, dict | list):
+                holders.append(child)
+            elif isinstance(child, int) and abs(child) >= MAX_WHOLE:
+                raise Invalid((), "must not hold a number that large")
+    return content
 
 
 def read_leniently(body: bytes | None) -> Json:
     """What can be said of a body that may be broken: its members, or none. Never raises.
 
     An event that an object names twice is named by none, for nobody knows which is meant.
+    Of a body that was cut, or is nested too deeply, the one event that asks is still
+    found, so that the no can be the event's own.
     """
 
     def members(pairs: list[tuple[str, Any]]) -> Json:
@@ -92,7 +90,8 @@ def read_leniently(body: bytes | None) -> Json:
     try:
         content = json.loads((body or b"").decode("utf-8", errors="replace"), object_pairs_hook=members)
     except (ValueError, RecursionError):
-        return {}
+        named = set(_ASKING.findall(body or b""))
+        return {EVENT: named.pop().decode()} if len(named) == 1 else {}
     return content if isinstance(content, dict) else {}
 
 

@@ -108,7 +108,9 @@ def refuse(call: bytes | None, end: End, manner: Manner) -> Json:
         case str(event) if event.strip() and hook_call.decides_nothing(event, content, _TELLING):
             return {}
         case _:
-            return {"continue": False, "stopReason": hook_call.why_not(end)}
+            # That the agent stops is no decision: the tool would still run where the harness's own rules allow it.
+            reason = hook_call.why_not(end)
+            return {"continue": False, "stopReason": reason, "decision": "block", "reason": reason}
 
 
 def _asked(dialect: Dialect, content: Json, event: str) -> _Asked:

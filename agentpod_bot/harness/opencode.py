@@ -44,6 +44,8 @@ LISTED = "What Always allow would allow"
 """Label of the patterns that a label has no place for."""
 DIFF = "diff"
 EDIT = "edit"
+EVERYTHING = "*"
+"""The pattern of a tool that has none of its own."""
 TOOL_KINDS: Mapping[str, str] = {
     "bash": "execute",
     "edit": "edit",
@@ -107,7 +109,7 @@ def parse(body: bytes, manner: Manner) -> Call:  # noqa: ARG001 - every adapter 
             tool_kind=TOOL_KINDS.get(naming.text_of(asked.get(names.permission))),
             agent=AGENT,
             preview=tuple(preview),
-            preview_complete=not _lacks_its_diff(asked, names),
+            preview_complete=not (_lacks_its_diff(asked, names) or _lacks_its_input(asked, names)),
             hold=Hold(),
             raw=body,
         )
@@ -246,6 +248,11 @@ def _lacks_its_diff(asked: Json, names: _Names) -> bool:
         return False
     metadata = asked.get("metadata")
     return not isinstance(metadata, dict) or not naming.text_of(metadata.get(DIFF))
+
+
+def _lacks_its_input(asked: Json, names: _Names) -> bool:
+    """Whether nothing says with what a tool is called, as OpenCode sends it for the tools of MCP servers."""
+    return not asked.get("metadata") and set(_texts(asked.get(names.patterns))) <= {EVERYTHING}
 
 
 def _reply(call: bytes, word: OptionId) -> Json:

@@ -24,8 +24,11 @@ MAX_SAFE_INTEGER = 2**53 - 1
 """Larger whole numbers are refused by homeservers and read inexactly by JavaScript."""
 MAX_DIGITS = 40
 """Digits of a whole number that are worth reading; a longer one only has to be too large."""
+MAX_NESTING = 200
+"""Levels of objects and lists; what is deeper could be read here and not be shown or written again elsewhere."""
 MAX_FAULTS = 50
 UNKNOWN_TAG = "is of an unknown type"
+_TOO_DEEP = "the body is nested too deeply"
 
 # Only an escape can bring a surrogate into text that was decoded as UTF-8.
 _SURROGATE_ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
@@ -65,14 +68,16 @@ def _read(body: bytes) -> Any:
     except json.JSONDecodeError as fault:
         raise MalformedJson(f"{fault.msg} (line {fault.lineno}, column {fault.colno})") from fault
     except RecursionError as fault:
-        raise MalformedJson("the body is nested too deeply") from fault
+        raise MalformedJson(_TOO_DEEP) from fault
+    if isinstance(content, dict | list) and _is_too_deep(content):
+        raise MalformedJson(_TOO_DEEP)
     if _SURROGATE_ESCAPE.search(text):
         try:
             json.dumps(content, ensure_ascii=False).encode()
         except UnicodeEncodeError as fault:
             raise Invalid(_place_of_surrogate(content), "must not hold a lone surrogate") from fault
         except RecursionError as fault:
-            raise MalformedJson("the body is nested too deeply") from fault
+            raise MalformedJson(_TOO_DEEP) from fault
     return content
 
 
@@ -121,6 +126,20 @@ def _finite(text: str) -> float:
 def _whole(digits: str) -> int:
     # Python refuses to read thousands of digits; cut, the number is still beyond every limit here.
     return int(digits[:MAX_DIGITS])
+
+
+def _is_too_deep(content: dict[str, Any] | list[Any]) -> bool:
+    level: list[Any] = [content]
+    for _ in range(MAX_NESTING):
+        level = [
+            child
+            for holder in level
+            for child in (holder.values() if isinstance(holder, dict) else holder)
+            if isinstance(child, dict | list)
+        ]
+        if not level:
+            return False
+    return True
 
 
 def _place_of_surrogate(content: Any) -> Loc:

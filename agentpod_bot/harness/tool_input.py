@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 from agentpod_bot.core.model import FieldPreview, Preview, TextPreview
@@ -16,14 +17,30 @@ COMMAND_LABEL = "Command"
 SHELL = "bash"
 WHOLE_LABEL = "Input"
 
+# How every JSON value begins that is no text.
+_LIKE_JSON = re.compile(r"true|false|null|[-\[{\"0-9]")
+
 
 def preview_of(tool_input: Any) -> tuple[Preview, ...]:
-    """Show a JSON value: an object member by member, in its order, anything else as one text."""
+    """Show a JSON value: an object member by member, in its order, anything else as one text.
+
+    No member can pass for a line of ours: those begin with a capital letter, and the name
+    of a member that does has "Input" before it. A short text that would read as another
+    JSON value stands in quotation marks.
+    """
     if tool_input is None or tool_input == {}:
         return ()
     if not isinstance(tool_input, dict) or len(tool_input) > MOST_PARTS:
         return (TextPreview(WHOLE_LABEL, as_text(tool_input), None if isinstance(tool_input, str) else "json"),)
-    return tuple(_member(str(name), value) for name, value in tool_input.items())
+    return tuple(
+        _member(_name_of(str(name)), value if name == COMMAND else _unmistakable(value))
+        for name, value in tool_input.items()
+    )
+
+
+def fields_of(said: dict[str, Any]) -> tuple[Preview, ...]:
+    """Show values under labels of ours."""
+    return tuple(_member(label, value) for label, value in said.items())
 
 
 def as_text(value: Any) -> str:
@@ -49,6 +66,20 @@ def headline(tool_input: Any) -> str:
             case _:
                 pass
     return ""
+
+
+def _name_of(member: str) -> str:
+    return f"{WHOLE_LABEL} {member}" if member[:1] != member[:1].lower() else member
+
+
+def _unmistakable(value: Any) -> Any:
+    if not isinstance(value, str) or len(value) > SHORT or _LIKE_JSON.match(value) is None:
+        return value
+    try:
+        json.loads(value)
+    except ValueError:
+        return value
+    return json.dumps(value, ensure_ascii=False)
 
 
 def _member(name: str, value: Any) -> Preview:

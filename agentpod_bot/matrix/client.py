@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import secrets
 from contextlib import asynccontextmanager
+from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any, Final
 
 import aiohttp
@@ -141,6 +142,23 @@ class MatrixClient:
             powers=powers,
             creators=creators,
         )
+
+    async def power_levels(self, room_id: RoomId) -> dict[str, Any] | None:
+        """The content of a room's power levels, as it came; None where the room has none."""
+        return await self._state(room_id, POWER_LEVELS)
+
+    async def server_time_ms(self) -> int | None:
+        """The homeserver's clock by its `Date` header: UTC milliseconds, whole seconds; None where it says none."""
+        self._must_be_open()
+        async with deadline(self._deadline_s):
+            transport = await self._nio.send("GET", "/_matrix/client/versions", timeout=self._deadline_s)
+            async with transport:
+                await transport.read()
+        try:
+            said = parsedate_to_datetime(transport.headers["Date"])
+        except (KeyError, ValueError):
+            return None
+        return int(said.timestamp() * 1000) if said.tzinfo is not None else None
 
     async def sync(self, since: str | None, *, timeout_ms: int, sync_filter: Mapping[str, Any]) -> dict[str, Any]:
         """One sync response, as it came. `timeout_ms` is how long the homeserver may wait for news.

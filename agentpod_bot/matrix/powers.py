@@ -31,6 +31,15 @@ def powers_of(content: Mapping[str, Any]) -> Powers:
     )
 
 
+def level_to_send(content: Mapping[str, Any] | None, event_type: str) -> int:
+    """The level that it takes to send an event of this type (no state event), by the content of the power levels."""
+    if content is None:
+        return 0
+    events = content.get("events")
+    wanted = events.get(event_type) if isinstance(events, dict) else None
+    return _level(content.get("events_default", 0) if wanted is None else wanted)
+
+
 def creators_of(content: Mapping[str, Any], sender: str | None) -> frozenset[UserId]:
     """Those who outrank every level, by the content and sender of an `m.room.create`: none in an older room."""
     if not _creators_outrank(content):

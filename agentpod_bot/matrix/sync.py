@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from agentpod_bot.core.room import RoomBatch
     from agentpod_bot.ports import Clock
 
-POLL_MS: Final = 30_000
+POLL_MS: Final = 8_000
+"""No longer, because a poll that waits does not hear that the token was revoked: readiness must, within 10 s."""
 SHORTEST_CEILING_S: Final = 1.0
 LONGEST_WAIT_S: Final = 60.0
 TOKEN_WAIT_S: Final = 60.0
@@ -79,15 +80,53 @@ class SyncHandler(Protocol):
         ...
 
 
+class SyncMeter(Protocol):
+    """What is measured of the loop; times in seconds."""
+
+    def synced(self, seconds: float) -> None:
+        """The homeserver answered a sync; it may have waited for news."""
+        ...
+
+    def sync_handled(self, seconds: float) -> None:
+        """A response was handled, and committed."""
+        ...
+
+    def sync_failed(self, why: str) -> None:
+        """A sync or its handling failed; `why` is an error's code."""
+        ...
+
+
+class Unmeasured(SyncMeter):
+    """Measures nothing."""
+
+    def synced(self, seconds: float) -> None:
+        """Nothing."""
+
+    def sync_handled(self, seconds: float) -> None:
+        """Nothing."""
+
+    def sync_failed(self, why: str) -> None:
+        """Nothing."""
+
+
 class SyncLoop:
     """Runs until cancelled. The three attributes are what readiness is judged by."""
 
-    def __init__(self, source: SyncSource, handler: SyncHandler, clock: Clock, *, jitter: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        source: SyncSource,
+        handler: SyncHandler,
+        clock: Clock,
+        *,
+        jitter: Callable[[], float],
+        meter: SyncMeter | None = None,
+    ) -> None:
         """`jitter` gives a random number from 0 up to 1, anew at each call."""
         self._source = source
         self._handler = handler
         self._clock = clock
         self._jitter = jitter
+        self._meter = Unmeasured() if meter is None else meter
         self._since: str | None = None
         self._began = False
         self._lost_position = False
@@ -108,11 +147,13 @@ class SyncLoop:
             except (MatrixError, Unavailable) as error:
                 await self._wait(error)
                 continue
+            began = self._clock.monotonic()
             try:
                 await self._handler.handle(batch)
             except Unavailable as error:
                 await self._wait(error)
                 continue
+            self._meter.sync_handled(self._clock.monotonic() - began)
             self._went_well(batch)
             await asyncio.sleep(0)  # what the decisions released goes before the next request is built
 
@@ -126,6 +167,7 @@ class SyncLoop:
     async def _response(self) -> dict[str, Any]:
         # At the start and after a fault, what matters is to know soon whether all is well.
         quick = self._failures > 0 or not self.first_sync_done.is_set()
+        began = self._clock.monotonic()
         try:
             response = await self._source.sync(self._since, timeout_ms=0 if quick else POLL_MS, sync_filter=SYNC_FILTER)
         except Refused as refused:
@@ -134,6 +176,7 @@ class SyncLoop:
                 self._since = None
                 self._lost_position = True
             raise
+        self._meter.synced(self._clock.monotonic() - began)
         self.token_refused = False
         return response
 
@@ -162,6 +205,7 @@ class SyncLoop:
         """Exponential backoff with full jitter; never shorter than the homeserver asks for."""
         ceiling = min(LONGEST_WAIT_S, SHORTEST_CEILING_S * 2 ** min(self._failures, 16))
         self._failures += 1
+        self._meter.sync_failed(error.code)
         wait_s = ceiling * self._jitter()
         match error:
             case TokenRefused(soft_logout=soft_logout):

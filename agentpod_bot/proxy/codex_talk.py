@@ -8,7 +8,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from agentpod_bot.proxy.talk import Memory, Message, Over, Passed, Replied, asked, key_of, member, message_of, text
+from agentpod_bot.proxy.talk import (
+    Memory,
+    Message,
+    Over,
+    Passed,
+    Replied,
+    asked,
+    key_of,
+    member,
+    message_of,
+    reply_key,
+    text,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -65,7 +77,7 @@ class CodexTalk:
             case {"method": str(method), "id": request_id}:
                 self._calls.keep(key_of(request_id), method, len(method))
             case {"id": request_id} if "method" not in message:
-                return Replied(key_of(request_id))
+                return Replied(reply_key(request_id))
             case _:
                 pass
         return Passed()

@@ -182,7 +182,8 @@ class Questions:
     def _no(self, asked: Asked, end: End) -> bytes:
         """The harness's explicit no, on one line."""
         try:
-            answer = self._harness.refuse(asked.body, end, Manner())
+            refused = self._harness.refuse(asked.body, end, Manner())
+            answer = refused if isinstance(refused, dict) else {}
         except Exception as bug:  # noqa: BLE001 - an error in answer to the call allows nothing either
             self._say(f"bug: {type(bug).__name__}: {bug}")
             answer = {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import OrderedDict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
@@ -14,6 +15,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
 
 Message = dict[str, Any]
+DEEPEST = 64
+"""Levels of a message that is nested more deeply than can be read, which are read all the same."""
+TOO_DEEP = '"(nested too deeply to be read)"'
+
+_TOKEN = re.compile(r'"(?:[^"\\]++|\\.)*+"|[\[\]{}]', re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,17 +119,62 @@ class Memory:
 
 
 def message_of(line: bytes) -> Message:
-    """The JSON object of a line; empty for anything else, which no bridge has to understand."""
+    """The JSON object of a line; empty for anything else, which no bridge has to understand.
+
+    What some reader could take for a message is one: else a question that is odd enough
+    would go to the client instead of the room. Whether it means one thing says `fault_of`.
+    """
+    said = line.decode("utf-8-sig", errors="replace")
     try:
-        content = json.loads(line)
-    except (ValueError, RecursionError):
-        return {}
+        content = _read(said)
+    except RecursionError:
+        content = _read(shallow(said))
     return content if isinstance(content, dict) else {}
+
+
+def shallow(text: str) -> str:
+    """A JSON text with `TOO_DEEP` in place of what is nested more deeply than `DEEPEST`."""
+    kept: list[str] = []
+    depth = start = 0
+    for token in _TOKEN.finditer(text):
+        if token[0] in ("[", "{"):
+            if depth == DEEPEST:
+                kept += [text[start : token.start()], TOO_DEEP]
+            depth += 1
+        elif token[0] in ("]", "}"):
+            depth -= 1
+            if depth == DEEPEST:
+                start = token.end()
+    return "".join([*kept, text[start:]])
+
+
+def fault_of(line: bytes) -> str | None:
+    """Why a message cannot be trusted to mean one thing; None where it can."""
+    try:
+        strict_json.read(line)
+    except (MalformedJson, Invalid) as wrong:
+        return str(wrong)
+    return None
+
+
+def _read(text: str, spare: int = 20) -> Any:
+    if spare:  # so many calls deep, so that what is read here can also be written again anywhere
+        return _read(text, spare - 1)
+    try:
+        # Python reads no number of thousands of digits; others do.
+        return json.loads(text, parse_int=lambda digits: int(digits[: strict_json.MAX_DIGITS]))
+    except ValueError:
+        return None
 
 
 def key_of(value: Any) -> str:
     """An id of a call: one text for each id, so that 1, 1.0, "1" and true stay four."""
     return json.dumps(value, sort_keys=True)
+
+
+def reply_key(value: Any) -> str:
+    """The same of a reply of the client, where what some agents take for one number is one: 1, 1.0 and true."""
+    return key_of(int(value) if isinstance(value, float | bool) and value == value // 1 else value)
 
 
 def asked(
@@ -133,15 +184,17 @@ def asked(
     session: Any,
     turn: Any = None,
     added: Message | None = None,
+    fault: str | None = None,
     elsewhere: bool = False,
 ) -> Asked:
-    """The question of a message. `added` takes the place of the message where more is known than it says."""
-    fault = None
-    try:
-        strict_json.read(line)
-    except (MalformedJson, Invalid) as wrong:
-        fault = str(wrong)
+    """The question of a message. `added` takes the place of the message where more is known than it says.
+
+    `fault` is one of what was added.
+    """
+    fault = fault_of(line) or fault
     body = line.strip() if added is None and fault is None else json.dumps(added or message).encode()
+    if fault is not None:  # nobody is asked, but the adapter that says no has to read which call it is
+        body = shallow(body.decode()).encode()
     return Asked(
         key_of(message.get("id")), text(session), turn if isinstance(turn, str) else None, body, fault, elsewhere
     )

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, assert_never
 from agentpod_bot.core.model import FieldPreview, TextPreview
 from agentpod_bot.core.text import visible_line
 from agentpod_bot.render import sentences
+from agentpod_bot.render.content import in_thread
 from agentpod_bot.render.presented import present
 from agentpod_bot.render.preview import visible_text
 
@@ -51,10 +52,5 @@ def file_message(question: Question) -> dict[str, Any]:
         "url": asked.file_uri,
         "info": {"mimetype": CONTENT_TYPE, "size": len(full_text(asked).encode())},
         "m.mentions": {},
-        "m.relates_to": {
-            "rel_type": "m.thread",
-            "event_id": question.event_id,
-            "is_falling_back": True,
-            "m.in_reply_to": {"event_id": question.event_id},
-        },
+        "m.relates_to": in_thread(question.event_id),
     }

@@ -83,6 +83,16 @@ def escape(text: str) -> str:
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace("\u00a0", "&nbsp;")
 
 
+def in_thread(event_id: EventId) -> dict[str, Any]:
+    """Return the relation of a message in the thread of an event; clients without threads show a reply."""
+    return {
+        "rel_type": "m.thread",
+        "event_id": event_id,
+        "is_falling_back": True,
+        "m.in_reply_to": {"event_id": event_id},
+    }
+
+
 def notice(body: str, *, reply_to: EventId, thread: EventId | None) -> dict[str, Any]:
     """Return an `m.notice` that replies to an event, in its thread where it is in one; it pings nobody."""
     relation: dict[str, Any] = {"m.in_reply_to": {"event_id": reply_to}}

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from agentpod_bot.core.diff import Diff
     from agentpod_bot.core.ids import Code, UserId
     from agentpod_bot.core.lookalikes import LookAlike
-    from agentpod_bot.core.model import Closing, NewQuestion, Offered
+    from agentpod_bot.core.model import Closing, Copy, NewQuestion, Offered
     from agentpod_bot.core.secrets import Hidden
 
 MAX_TITLE = 300
@@ -236,6 +236,23 @@ def from_requester(asked: NewQuestion) -> str:
     return f"{named(asked)} was asked for you, so another approver has to approve it. {NOTHING_APPROVED}"
 
 
+def still_open(asked: NewQuestion) -> str:
+    """Remind people of an open question."""
+    until = clock(asked.expires_at_ms, seen_from_ms=asked.created_at_ms)
+    return f"Still open until {until}: {named(asked)}. Answer here in the thread, or reply to the question."
+
+
+def also_asked(asked: NewQuestion, copy: Copy) -> str:
+    """Say where a question that nobody answered was asked too."""
+    at = clock(copy.asked_at_ms, seen_from_ms=asked.created_at_ms)
+    return f"Also asked on route {copy.route} at {at}, for nobody had answered."
+
+
+def needs_people(offered: Offered, needed: int) -> str:
+    """Say beforehand that an option needs several people."""
+    return f"{offered.printed} needs {needed} people."
+
+
 def votes_line(offered: Offered, voters: Sequence[UserId], needed: int) -> str:
     """Say who is for an option that needs several people."""
     return f"{len(voters)} of {_many(needed, 'vote')} for {offered.printed}: {_people(voters)}"
@@ -252,8 +269,8 @@ def left_unknown(code: str) -> str:
 
 
 def left_foreign(code: str) -> str:
-    """Say that a code is not only ours."""
-    return f"{quoted(code)}: another account's question has this code, so reply to the question itself"
+    """Say that a code is not one question's alone."""
+    return f"{quoted(code)}: another account or route asks with this code too, so reply to the question itself"
 
 
 def left_without_rejection(asked: NewQuestion) -> str:

@@ -7,12 +7,14 @@ import os
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
+import structlog
 from sqlalchemy.exc import DBAPIError
 
 from agentpod_bot.errors import StoreRefused
 from agentpod_bot.ports import Store
 from agentpod_bot.store import folder
 from agentpod_bot.store.engine import BUSY_TIMEOUT_MS, sqlite_engine
+from agentpod_bot.store.integrity import START_CHECK_S, check
 from agentpod_bot.store.lock import StoreLock
 from agentpod_bot.store.schema import migrate
 from agentpod_bot.store.writer import Done, Failed, Job, Writer
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from agentpod_bot.ports import T, Tx
+
+log = structlog.get_logger(__name__)
 
 _OWNER_ONLY = 0o600
 
@@ -54,14 +58,16 @@ class SqlStore(Store):
         await asyncio.to_thread(self._writer.join)
 
 
-def open_store(path: Path, *, busy_timeout_ms: int = BUSY_TIMEOUT_MS) -> SqlStore:
-    """Lock, make or migrate the store of a file, and start its writer thread; blocks meanwhile.
+def open_store(
+    path: Path, *, busy_timeout_ms: int = BUSY_TIMEOUT_MS, check_within_s: float = START_CHECK_S
+) -> SqlStore:
+    """Lock, check, make or migrate the store of a file, and start its writer thread; blocks meanwhile.
 
     The file, its -wal, its -shm and its lock are for the owner alone (0600), and so is the
     folder, which is made where it is not there (0700).
     Raises StoreRefused, with a sentence that says what to do, where others can use the
-    folder, another process holds the store, a newer version wrote it, or it cannot be read
-    as a store.
+    folder, another process holds the store, a newer version wrote it, it is damaged, or it
+    cannot be read as a store. A file that cannot be checked in `check_within_s` is opened.
     """
     path = path.resolve()  # one lock for one file, whatever link leads to it
     with ExitStack() as undo:
@@ -69,6 +75,8 @@ def open_store(path: Path, *, busy_timeout_ms: int = BUSY_TIMEOUT_MS) -> SqlStor
         lock = StoreLock.acquire(path)
         undo.callback(lock.release)
         _prepare_file(path)
+        if not check(path, within_s=check_within_s):
+            log.warning("store_check_cut_short", after_s=check_within_s, bytes=path.stat().st_size)
         engine = sqlite_engine(path, busy_timeout_ms=busy_timeout_ms)
         try:
             migrate(engine)

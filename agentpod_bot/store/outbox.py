@@ -9,8 +9,8 @@ from sqlalchemy.dialects.sqlite import insert
 
 from agentpod_bot.core.ids import Row
 from agentpod_bot.core.kept import Priority
-from agentpod_bot.store.records import EFFECT_COLUMNS, effect_of
-from agentpod_bot.store.tables import EffectState, is_unsent, outbox, questions
+from agentpod_bot.store.kept import EFFECT_COLUMNS, effect_of
+from agentpod_bot.store.tables import EffectState, is_hint, is_unsent, outbox, questions
 from agentpod_bot.store.transaction import Transaction
 
 if TYPE_CHECKING:
@@ -30,18 +30,17 @@ _o = outbox.c
 _THIS = _o.effect_id == bindparam("this")
 
 _ENQUEUE = insert(outbox).on_conflict_do_nothing(
-    index_elements=[_o.question_row, _o.effect], index_where=_o.question_row.is_not(None)
+    index_elements=[_o.question_row, _o.room_id, _o.effect], index_where=_o.question_row.is_not(None)
 )
 _ENQUEUE_IN_ROOM = insert(outbox).on_conflict_do_nothing(
     index_elements=[_o.room_id, _o.effect], index_where=_o.question_row.is_(None)
 )
-_DROP = delete(outbox).where(
-    _o.question_row == bindparam("row"), _o.effect == bindparam("name"), is_unsent, _o.attempts == 0
-)
+_IN_ROOM = (_o.question_row == bindparam("row"), _o.room_id == bindparam("room"))
+_DROP = delete(outbox).where(*_IN_ROOM, _o.effect == bindparam("name"), is_unsent, _o.attempts == 0)
 _DROP_ALL = (
     delete(outbox)
     .where(
-        _o.question_row == bindparam("row"),
+        *_IN_ROOM,
         _o.effect.in_(bindparam("names", expanding=True)),
         is_unsent,
         _o.attempts == 0,
@@ -49,17 +48,18 @@ _DROP_ALL = (
     .returning(_o.effect)
 )
 
-_UNSENT = select(*EFFECT_COLUMNS).where(_o.question_row == bindparam("row"), _o.effect == bindparam("name"), is_unsent)
+_UNSENT = select(*EFFECT_COLUMNS).where(*_IN_ROOM, _o.effect == bindparam("name"), is_unsent)
 _TO_RENDER = select(_o.effect_id).where(
-    _o.question_row == bindparam("row"), _o.priority == bindparam("of_priority"), is_unsent, _o.content.is_(None)
+    *_IN_ROOM, _o.priority == bindparam("of_priority"), is_unsent, _o.content.is_(None)
 )
-_CONTENT = select(_o.content).where(_o.question_row == bindparam("row"), _o.effect == bindparam("name"))
+_CONTENT = select(_o.content).where(*_IN_ROOM, _o.effect == bindparam("name"))
 _before = outbox.alias("before")
 _NOT_HELD = or_(
     _o.question_row.is_(None),
     _o.effect == UPLOAD_EFFECT,
     ~exists().where(
         _before.c.question_row == _o.question_row,
+        _before.c.room_id == _o.room_id,
         _before.c.effect == case((_o.effect == QUESTION_EFFECT, UPLOAD_EFFECT), else_=QUESTION_EFFECT),
         _before.c.state == EffectState.UNSENT.value,
     ),
@@ -88,8 +88,14 @@ _ROOMS_DUE = (
     select(_o.room_id, func.min(_o.not_before_ms).label("first_at_ms")).where(is_unsent, _NOT_HELD).group_by(_o.room_id)
 )
 _OF_TXN = select(*EFFECT_COLUMNS).where(_o.txn_id == bindparam("txn_id"), is_unsent)
-_IS_QUESTION = select(questions.c.row).where(questions.c.event_id == bindparam("event_id")).limit(1)
-_IS_ABOUT = select(_o.question_row).where(_o.event_id == bindparam("event_id")).limit(1)
+_IS_QUESTION = (
+    select(questions.c.row)
+    .where(questions.c.event_id == bindparam("event_id"), questions.c.room_id == bindparam("room"))
+    .limit(1)
+)
+_IS_ABOUT = (
+    select(_o.question_row).where(_o.event_id == bindparam("event_id"), _o.room_id == bindparam("room")).limit(1)
+)
 _LAST_AT = (
     select(_o.not_before_ms)
     .where(
@@ -99,6 +105,12 @@ _LAST_AT = (
     )
     .order_by(_o.effect_id.desc())
     .limit(1)
+)
+_HINTS = select(func.count()).where(
+    is_hint,
+    _o.room_id == bindparam("room"),
+    _o.not_before_ms > bindparam("after_ms"),
+    _o.not_before_ms <= bindparam("up_to_ms"),
 )
 
 
@@ -117,6 +129,7 @@ class Outbox(Transaction):
             "state": EffectState.UNSENT.value,
             "priority": effect.priority.value,
             "not_before_ms": effect.not_before_ms,
+            "due_ms": effect.not_before_ms,
             "attempts": 0,
             "txn_id": effect.txn_id,
             "event_type": effect.event_type,
@@ -124,27 +137,30 @@ class Outbox(Transaction):
         }
         return self._change(_ENQUEUE_IN_ROOM if effect.row is None else _ENQUEUE, values) == 1
 
-    def drop_unsent(self, row: Row, effect: str) -> bool:
+    def drop_unsent(self, row: Row, room_id: RoomId, effect: str) -> bool:
         """Drop an effect that no try was made for; True where it was there and is gone."""
-        return self._change(_DROP, {"row": row, "name": effect}) == 1
+        return self._change(_DROP, {"row": row, "room": room_id, "name": effect}) == 1
 
-    def unsent(self, row: Row, effect: str) -> Effect | None:
-        """An effect of a question that was not sent yet."""
-        record = self._first(_UNSENT, {"row": row, "name": effect})
+    def unsent(self, row: Row, room_id: RoomId, effect: str) -> Effect | None:
+        """An effect of a question in a room that was not sent yet."""
+        record = self._first(_UNSENT, {"row": row, "room": room_id, "name": effect})
         return None if record is None else effect_of(record)
 
-    def has_edit_to_render(self, row: Row, priority: Priority = Priority.EDIT) -> bool:
-        """Whether an edit of the question is unsent and has no content yet."""
-        return self._first(_TO_RENDER, {"row": row, "of_priority": priority.value}) is not None
+    def has_edit_to_render(self, row: Row, room_id: RoomId, priority: Priority = Priority.EDIT) -> bool:
+        """Whether an edit of the question in a room is unsent and has no content yet."""
+        values = {"row": row, "room": room_id, "of_priority": priority.value}
+        return self._first(_TO_RENDER, values) is not None
 
-    def content_of(self, row: Row, effect: str) -> Mapping[str, Any] | None:
+    def content_of(self, row: Row, room_id: RoomId, effect: str) -> Mapping[str, Any] | None:
         """What an effect of a question said or is to say."""
-        content: Mapping[str, Any] | None = self._value(_CONTENT, {"row": row, "name": effect})
+        values = {"row": row, "room": room_id, "name": effect}
+        content: Mapping[str, Any] | None = self._value(_CONTENT, values)
         return content
 
-    def drop_all_unsent(self, row: Row, effects: Sequence[str]) -> frozenset[str]:
+    def drop_all_unsent(self, row: Row, room_id: RoomId, effects: Sequence[str]) -> frozenset[str]:
         """Drop those of these effects that no try was made for; returns their names."""
-        return frozenset(name for (name,) in self._rows(_DROP_ALL, {"row": row, "names": list(effects)}))
+        values = {"row": row, "room": room_id, "names": list(effects)}
+        return frozenset(name for (name,) in self._rows(_DROP_ALL, values))
 
     def begin(self, room_id: RoomId, now_ms: int) -> Effect | None:
         """The room's next effect to try; its attempts are counted up, this one included."""
@@ -179,9 +195,9 @@ class Outbox(Transaction):
         record = self._first(_OF_TXN, {"txn_id": txn_id})
         return None if record is None else effect_of(record)
 
-    def about(self, event_id: EventId) -> tuple[Row, ...] | None:
+    def about(self, event_id: EventId, room_id: RoomId) -> tuple[Row, ...] | None:
         """The question that an event of ours is or is about; () for several or none, None if not ours."""
-        values = {"event_id": event_id}
+        values = {"event_id": event_id, "room": room_id}
         record = self._first(_IS_QUESTION, values) or self._first(_IS_ABOUT, values)
         if record is None:
             return None
@@ -193,3 +209,8 @@ class Outbox(Transaction):
         values = {"room": room_id, "prefix": effect_prefix, "prefix_end": effect_prefix + _LAST_CHARACTER}
         newest: int | None = self._value(_LAST_AT, values)
         return newest
+
+    def hints(self, room_id: RoomId, *, after_ms: int, up_to_ms: int) -> int:
+        """How many hints of a room have their `not_before_ms` after the one and not after the other, sent or not."""
+        count: int = self._value(_HINTS, {"room": room_id, "after_ms": after_ms, "up_to_ms": up_to_ms})
+        return count

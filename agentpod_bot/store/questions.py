@@ -5,10 +5,11 @@ from __future__ import annotations
 from itertools import chain, combinations
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import BindParameter, and_, bindparam, exists, func, insert, or_, select, text, update
+from sqlalchemy import BindParameter, and_, bindparam, exists, func, insert, or_, select, text, union_all, update
 
+from agentpod_bot.core.copies import places, seen_in
 from agentpod_bot.core.ids import Row
-from agentpod_bot.core.kept import Page
+from agentpod_bot.core.kept import OpenCounts, Page
 from agentpod_bot.core.model import OPEN, Outcome, Question, Status
 from agentpod_bot.store.listing import LISTED_COLUMNS, listed_of
 from agentpod_bot.store.records import (
@@ -19,13 +20,13 @@ from agentpod_bot.store.records import (
     values_of_question,
     written_offers,
 )
-from agentpod_bot.store.tables import decisions, foreign_questions, questions
+from agentpod_bot.store.tables import copies, decisions, foreign_questions, questions
 from agentpod_bot.store.transaction import Transaction
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
-    from sqlalchemy import Executable
+    from sqlalchemy import ColumnElement, Executable, FromClause
 
     from agentpod_bot.core.ids import ClientName, Code, EventId, RequestId, RoomId, RouteName, SessionId
     from agentpod_bot.core.model import Attachment, Closing, NewQuestion, Offered, Progress
@@ -35,9 +36,11 @@ _THIS = _q.row == bindparam("this")
 _CLOSED = _q.closed_at_ms.is_not(None)
 _STILL_OPEN = _q.closed_at_ms.is_(None)
 _IN_ROOM = _q.room_id == bindparam("room_id")
+_COPIED_THERE = _q.row.in_(select(copies.c.question_row).where(copies.c.room_id == bindparam("room_id")))
+_ASKED_THERE = or_(_IN_ROOM, _COPIED_THERE)
 _SINCE: BindParameter[int] = bindparam("since_ms")
 
-_READ = select(*QUESTION_COLUMNS).select_from(questions.outerjoin(decisions))
+_READ = select(*QUESTION_COLUMNS).select_from(questions.outerjoin(decisions).outerjoin(copies))
 _OLDEST_FIRST = _READ.order_by(_q.row)
 
 _INSERT = insert(questions)
@@ -53,16 +56,25 @@ _LAST_REQUEST_SEQ = select(func.max(_q.request_seq)).where(
 
 _OPEN_FILTERS = ("client", "session_id", "route", "room_id")
 _OPEN_QUESTIONS: Mapping[tuple[str, ...], Executable] = {
-    names: _OLDEST_FIRST.where(_STILL_OPEN, *(_q[name] == bindparam(name) for name in names))
+    names: _OLDEST_FIRST.where(
+        _STILL_OPEN, *(_ASKED_THERE if name == "room_id" else _q[name] == bindparam(name) for name in names)
+    )
     for names in chain.from_iterable(combinations(_OPEN_FILTERS, size) for size in range(len(_OPEN_FILTERS) + 1))
 }
-_CLOSED_QUESTIONS = _OLDEST_FIRST.where(
-    _IN_ROOM,
-    or_(
+
+
+def _ended(place: FromClause) -> ColumnElement[bool]:
+    """What closed since then, or was shown as closed there, or is not shown so yet."""
+    event_id, shown_closed_ts = place.c.event_id, place.c.shown_closed_ts
+    return or_(
         _q.closed_at_ms >= _SINCE,
-        _q.shown_closed_ts >= _SINCE,
-        and_(_CLOSED, _q.event_id.is_not(None), _q.shown_closed_ts.is_(None), _q.expires_at_ms >= _SINCE),
-    ),
+        shown_closed_ts >= _SINCE,
+        and_(_CLOSED, event_id.is_not(None), shown_closed_ts.is_(None), _q.expires_at_ms >= _SINCE),
+    )
+
+
+_CLOSED_QUESTIONS = union_all(
+    _READ.where(_IN_ROOM, _ended(questions)), _READ.where(copies.c.room_id == bindparam("room_id"), _ended(copies))
 )
 _CODES = (
     select(_q.code)
@@ -70,6 +82,7 @@ _CODES = (
     .union_all(
         select(_q.code).where(_IN_ROOM, _q.created_at_ms >= _SINCE),
         select(_q.code).where(_IN_ROOM, _q.closed_at_ms >= _SINCE),
+        select(_q.code).where(_COPIED_THERE, or_(_STILL_OPEN, _q.closed_at_ms >= _SINCE)),
         select(foreign_questions.c.code).where(
             foreign_questions.c.room_id == bindparam("room_id"),
             foreign_questions.c.code.is_not(None),
@@ -80,8 +93,13 @@ _CODES = (
         ),
     )
 )
-_BY_CODE = _READ.where(_IN_ROOM, _q.code == bindparam("code")).order_by(_q.row.desc())
-_BY_EVENT = _OLDEST_FIRST.where(_q.event_id == bindparam("event_id")).limit(1)
+_BY_CODE = _READ.where(_ASKED_THERE, _q.code == bindparam("code")).order_by(_q.row.desc())
+_BY_EVENT = _OLDEST_FIRST.where(
+    or_(
+        _q.event_id == bindparam("event_id"),
+        _q.row.in_(select(copies.c.question_row).where(copies.c.event_id == bindparam("event_id"))),
+    )
+).limit(1)
 
 _newer = questions.alias("newer")
 _PAGE = (
@@ -143,13 +161,15 @@ _HELD = _OLDEST_FIRST.where(
     text("questions.held AND questions.delivered_at_ms IS NULL AND NOT questions.gave_up"),
     or_(_STILL_OPEN, _q.status == Status.DECIDED.value),
 )
-_of_route = questions.alias("of_route").c
+_of_route, _of_all = questions.alias("of_route").c, questions.alias("of_all").c
 _OPEN_COUNTS = select(
     func.count().filter(_q.session_id == bindparam("session_id")),
     func.count(),
     select(func.count())
     .where(_of_route.closed_at_ms.is_(None), _of_route.route == bindparam("route"))
     .scalar_subquery(),
+    # Every deadline is later than that: asked so, SQLite reads the index over the open ones, and no closed one.
+    select(func.count()).where(_of_all.closed_at_ms.is_(None), _of_all.expires_at_ms > 0).scalar_subquery(),
 ).where(_STILL_OPEN, _q.client == bindparam("client"))
 _DUE = _READ.where(_STILL_OPEN, _q.expires_at_ms <= bindparam("now_ms")).order_by(_q.expires_at_ms, _q.row)
 _NEXT_DEADLINE = select(func.min(_q.expires_at_ms)).where(_STILL_OPEN)
@@ -186,17 +206,20 @@ class Questions(Transaction):
     ) -> tuple[Question, ...]:
         """Every queued or pending question that fits all that is given, in the order they were asked."""
         given = _given(client=client, session_id=session_id, route=route, room_id=room_id)
-        return self._questions(_OPEN_QUESTIONS[tuple(given)], given)
+        found = self._questions(_OPEN_QUESTIONS[tuple(given)], given)
+        return found if room_id is None else tuple(each for each in _seen(found, room_id) if each.is_open)
 
-    def open_counts(self, *, client: ClientName, session_id: SessionId, route: RouteName) -> tuple[int, int, int]:
-        """How many queued or pending questions the client's session, the client, and the route have."""
+    def open_counts(self, *, client: ClientName, session_id: SessionId, route: RouteName) -> OpenCounts:
+        """How many queued or pending questions the client's session, the client, the route, and all have."""
         values = {"client": client, "session_id": session_id, "route": route}
-        [(of_session, of_client, of_route)] = self._rows(_OPEN_COUNTS, values)
-        return of_session, of_client, of_route
+        [counted] = self._rows(_OPEN_COUNTS, values)
+        return OpenCounts(*counted)
 
     def closed_questions(self, room_id: RoomId, *, since_ms: int) -> tuple[Question, ...]:
         """Those that closed since then or whose end the room does not show yet, in the order they were asked."""
-        return self._questions(_CLOSED_QUESTIONS, {"room_id": room_id, "since_ms": since_ms})
+        found = self._questions(_CLOSED_QUESTIONS, {"room_id": room_id, "since_ms": since_ms})
+        closed = (each for each in _seen(found, room_id) if not each.is_open)
+        return tuple(sorted(closed, key=lambda each: each.row))
 
     def codes(self, room_id: RoomId, *, since_ms: int) -> frozenset[Code]:
         """Codes that may not be given again: of open and recent questions, also of other accounts."""
@@ -204,11 +227,12 @@ class Questions(Transaction):
 
     def by_code(self, room_id: RoomId, code: Code) -> tuple[Question, ...]:
         """The room's own questions with this code, newest first."""
-        return self._questions(_BY_CODE, {"room_id": room_id, "code": code})
+        return tuple(_seen(self._questions(_BY_CODE, {"room_id": room_id, "code": code}), room_id))
 
     def by_event(self, event_id: EventId) -> Question | None:
         """The question that this event is."""
-        return self._question(_BY_EVENT, {"event_id": event_id})
+        question = self._question(_BY_EVENT, {"event_id": event_id})
+        return None if question is None else next(each for each in places(question) if each.event_id == event_id)
 
     def page(
         self,
@@ -310,6 +334,14 @@ class Questions(Transaction):
 
     def _questions(self, statement: Executable, values: Mapping[str, Any]) -> tuple[Question, ...]:
         return tuple(question_of(record) for record in self._rows(statement, values))
+
+
+def _seen(questions: Iterable[Question], room_id: RoomId) -> Iterator[Question]:
+    """Questions as the room has them."""
+    for question in questions:
+        place = seen_in(question, room_id)
+        if place is not None:
+            yield place
 
 
 def _given(**filters: str | None) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Between stored records and the values of `core.model` and `ports`; nothing is judged here."""
+"""Between stored records and the values of `core.model`; nothing is judged here."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Text, cast
 
-from agentpod_bot.core.kept import AuditRow, Effect, Priority
 from agentpod_bot.core.model import (
     Attachment,
     Claim,
     Closing,
+    Copy,
     DiffPreview,
     FieldPreview,
     Hold,
@@ -30,8 +30,7 @@ from agentpod_bot.core.model import (
     TextPreview,
     Via,
 )
-from agentpod_bot.core.room import Foreign
-from agentpod_bot.store.tables import audit, decisions, foreign_questions, outbox, questions
+from agentpod_bot.store.tables import copies, decisions, questions
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -55,6 +54,21 @@ CLOSING_COLUMNS = (
     decisions.c.voters,
 )
 """What `closing_of` reads, in its order."""
+
+COPY_COLUMNS = (
+    copies.c.route.label("copy_route"),
+    copies.c.room_id.label("copy_room_id"),
+    copies.c.asked_at_ms.label("copy_asked_at_ms"),
+    copies.c.event_id.label("copy_event_id"),
+    copies.c.shown_ts.label("copy_shown_ts"),
+    copies.c.shown_closed_ts.label("copy_shown_closed_ts"),
+    copies.c.withdrawn_at_ms.label("copy_withdrawn_at_ms"),
+    cast(copies.c.offered, Text).label("copy_offered"),
+    copies.c.masked.label("copy_masked"),
+    copies.c.attachment.label("copy_attachment"),
+    copies.c.file_uri.label("copy_file_uri"),
+)
+"""What `copy_of` reads, in its order."""
 
 QUESTION_COLUMNS = (
     questions.c.row,
@@ -94,42 +108,9 @@ QUESTION_COLUMNS = (
     questions.c.held,
     questions.c.twin,
     *CLOSING_COLUMNS,
+    *COPY_COLUMNS,
 )
 """What `question_of` reads, in its order."""
-
-EFFECT_COLUMNS = (
-    outbox.c.effect_id,
-    outbox.c.question_row,
-    outbox.c.room_id,
-    outbox.c.effect,
-    outbox.c.priority,
-    outbox.c.event_type,
-    outbox.c.content,
-    outbox.c.txn_id,
-    outbox.c.not_before_ms,
-    outbox.c.attempts,
-)
-FOREIGN_COLUMNS = (
-    foreign_questions.c.event_id,
-    foreign_questions.c.room_id,
-    foreign_questions.c.sender,
-    foreign_questions.c.code,
-    foreign_questions.c.shown_ts,
-    foreign_questions.c.expires_at_ms,
-    foreign_questions.c.closed_ts,
-)
-AUDIT_COLUMNS = (
-    audit.c.what,
-    audit.c.at_ms,
-    audit.c.question_row,
-    audit.c.client,
-    audit.c.request_id,
-    audit.c.revision,
-    audit.c.room_id,
-    audit.c.sender,
-    audit.c.event_id,
-    audit.c.detail,
-)
 
 
 def values_of_question(question: NewQuestion) -> dict[str, Any]:
@@ -212,7 +193,7 @@ def question_of(record: Record[*tuple[Any, ...]]) -> Question:
         harness,
         held,
         twin,
-        *ending,
+        *rest,
     ) = record
     asked = NewQuestion(
         key=Key(client, request_id, revision),
@@ -248,11 +229,60 @@ def question_of(record: Record[*tuple[Any, ...]]) -> Question:
         event_id=event_id,
         shown_ts=shown_ts,
         shown_closed_ts=shown_closed_ts,
-        closing=closing_of(*ending),
+        closing=closing_of(*rest[: len(CLOSING_COLUMNS)]),
         delivered_at_ms=delivered_at_ms,
         gave_up=gave_up,
         progress=None if progress is None else _read_progress(progress),
+        copy=copy_of(*rest[len(CLOSING_COLUMNS) :]),
     )
+
+
+def copy_of(  # noqa: PLR0917 - one argument for each column of a copy, in their order
+    route: Any,
+    room_id: Any,
+    asked_at_ms: int,
+    event_id: Any,
+    shown_ts: int | None,
+    shown_closed_ts: int | None,
+    withdrawn_at_ms: int | None,
+    offered: str,
+    masked: bool,  # noqa: FBT001 - as above
+    attachment: str,
+    file_uri: str | None,
+) -> Copy | None:
+    """The copy in the values of `COPY_COLUMNS`; None where the question has none."""
+    if route is None:
+        return None
+    return Copy(
+        route=route,
+        room_id=room_id,
+        asked_at_ms=asked_at_ms,
+        event_id=event_id,
+        shown_ts=shown_ts,
+        shown_closed_ts=shown_closed_ts,
+        withdrawn_at_ms=withdrawn_at_ms,
+        offered=_read_all_offered(offered),
+        masked=masked,
+        attachment=Attachment(attachment),
+        file_uri=file_uri,
+    )
+
+
+def values_of_copy(copy: Copy) -> dict[str, Any]:
+    """Every column of a copy but the question's row."""
+    return {
+        "route": copy.route,
+        "room_id": copy.room_id,
+        "asked_at_ms": copy.asked_at_ms,
+        "event_id": copy.event_id,
+        "shown_ts": copy.shown_ts,
+        "shown_closed_ts": copy.shown_closed_ts,
+        "withdrawn_at_ms": copy.withdrawn_at_ms,
+        "offered": written_offers(copy.offered),
+        "masked": copy.masked,
+        "attachment": copy.attachment.value,
+        "file_uri": copy.file_uri,
+    }
 
 
 def closing_of(  # noqa: PLR0917 - one argument for each column of a decision, in their order
@@ -313,54 +343,6 @@ def value_of_progress(progress: Progress) -> dict[str, Any]:
         "failure_reason": progress.failure_reason,
         "status": progress.status,
     }
-
-
-def effect_of(record: Record[*tuple[Any, ...]]) -> Effect:
-    """The effect in a record of `EFFECT_COLUMNS`."""
-    effect_id, row, room_id, effect, priority, event_type, content, txn_id, not_before_ms, attempts = record
-    return Effect(
-        effect_id=effect_id,
-        row=row,
-        room_id=room_id,
-        effect=effect,
-        priority=Priority(priority),
-        event_type=event_type,
-        content=content,
-        txn_id=txn_id,
-        not_before_ms=not_before_ms,
-        attempts=attempts,
-    )
-
-
-def foreign_of(record: Record[*tuple[Any, ...]]) -> Foreign:
-    """The other account's question in a record of `FOREIGN_COLUMNS`."""
-    event_id, room_id, sender, code, shown_ts, expires_at_ms, closed_ts = record
-    return Foreign(
-        event_id=event_id,
-        room_id=room_id,
-        sender=sender,
-        code=code,
-        shown_ts=shown_ts,
-        expires_at_ms=expires_at_ms,
-        closed_ts=closed_ts,
-    )
-
-
-def audit_row_of(record: Record[*tuple[Any, ...]]) -> AuditRow:
-    """The line in a record of `AUDIT_COLUMNS`."""
-    what, at_ms, row, client, request_id, revision, room_id, sender, event_id, detail = record
-    return AuditRow(
-        what=what,
-        at_ms=at_ms,
-        row=row,
-        client=client,
-        request_id=request_id,
-        revision=revision,
-        room_id=room_id,
-        sender=sender,
-        event_id=event_id,
-        detail=detail,
-    )
 
 
 def _written_option(option: Option) -> dict[str, Any]:

@@ -16,14 +16,12 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine
 
 
-def migrate(engine: Engine) -> None:
-    """Run every migration that is missing, all in one transaction.
+def migrate(engine: Engine, *, to: str = "head") -> None:
+    """Run every migration that is missing, up to the newest or to one of them, all in one transaction.
 
     Raises StoreRefused for a database of a newer version, and for one that another program made.
     """
-    config = Config()
-    config.set_main_option("script_location", "agentpod_bot.store:migrations")
-    config.set_main_option("path_separator", "os")
+    config = _config()
     script = ScriptDirectory.from_config(config)
     with engine.begin() as connection:
         here = MigrationContext.configure(connection).get_current_heads()
@@ -31,7 +29,20 @@ def migrate(engine: Engine) -> None:
         _refuse_newer(script, here)
         if set(here) != set(script.get_heads()):
             config.attributes["connection"] = connection
-            command.upgrade(config, "head")
+            command.upgrade(config, to)
+
+
+def known_schemas() -> tuple[str, ...]:
+    """Every schema that this version can open, the newest first."""
+    script = ScriptDirectory.from_config(_config())
+    return tuple(revision.revision for revision in script.walk_revisions())
+
+
+def _config() -> Config:
+    config = Config()
+    config.set_main_option("script_location", "agentpod_bot.store:migrations")
+    config.set_main_option("path_separator", "os")
+    return config
 
 
 def _refuse_newer(script: ScriptDirectory, here: tuple[str, ...]) -> None:

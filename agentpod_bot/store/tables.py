@@ -154,6 +154,26 @@ decisions = Table(
     CheckConstraint("voters IS NULL OR outcome = 'selected'", name="voters"),
 )
 
+copies = Table(
+    "copies",
+    metadata,
+    Column("question_row", ForeignKey("questions.row", ondelete="CASCADE"), primary_key=True, autoincrement=False),
+    Column("route", Text, nullable=False),
+    Column("room_id", Text, nullable=False),
+    Column("asked_at_ms", BigInteger, nullable=False),
+    Column("event_id", Text),
+    Column("shown_ts", BigInteger),
+    Column("shown_closed_ts", BigInteger),
+    Column("withdrawn_at_ms", BigInteger),
+    Column("offered", DOCUMENT, nullable=False),
+    Column("masked", Boolean, nullable=False),
+    Column("attachment", Text, nullable=False),
+    Column("file_uri", Text),
+    CheckConstraint(one_of("attachment", Attachment), name="attachment"),
+    Index("ix_copies_room_id", "room_id"),
+    partial_index("ix_copies_event_id", "event_id", where="event_id IS NOT NULL"),
+)
+
 votes = Table(
     "votes",
     metadata,
@@ -161,6 +181,7 @@ votes = Table(
     Column("question_row", ForeignKey("questions.row", ondelete="CASCADE"), nullable=False),
     Column("sender", Text, nullable=False),
     Column("option_id", Text, nullable=False),
+    Column("room_id", Text, nullable=False),
     Column("event_id", Text, nullable=False),
     Column("ts", BigInteger, nullable=False),
     Column("at_ms", BigInteger, nullable=False),
@@ -178,6 +199,7 @@ outbox = Table(
     Column("state", Text, nullable=False),
     Column("priority", SmallInteger, nullable=False),
     Column("not_before_ms", BigInteger, nullable=False),
+    Column("due_ms", BigInteger, nullable=False),  # what not_before_ms was at first
     Column("attempts", Integer, nullable=False),
     Column("txn_id", Text, nullable=False),
     Column("event_type", Text, nullable=False),
@@ -191,17 +213,25 @@ outbox = Table(
     CheckConstraint("(state = 'sent') = (event_id IS NOT NULL)", name="event_id"),
     CheckConstraint("(state = 'sent') = (sent_at_ms IS NOT NULL)", name="sent_at_ms"),
     partial_index(
-        "uq_outbox_question_row_effect", "question_row", "effect", unique=True, where="question_row IS NOT NULL"
+        "uq_outbox_question_row_room_id_effect",
+        "question_row",
+        "room_id",
+        "effect",
+        unique=True,
+        where="question_row IS NOT NULL",
     ),
     partial_index("uq_outbox_room_id_effect", "room_id", "effect", unique=True, where="question_row IS NULL"),
     Index("ix_outbox_room_id_effect", "room_id", "effect"),
     partial_index("ix_outbox_event_id", "event_id", where="event_id IS NOT NULL"),
+    partial_index("ix_outbox_hints", "room_id", "not_before_ms", where=f"priority = {Priority.HINT.value}"),
     partial_index("ix_outbox_unsent", "room_id", "priority", "effect_id", where="state = 'unsent'"),
     sqlite_autoincrement=True,
 )
 
 is_unsent = outbox.c.state == literal_column(f"'{EffectState.UNSENT.value}'")
 """Written out rather than bound: only so can SQLite use the index over the unsent effects."""
+is_hint = outbox.c.priority == literal_column(f"{Priority.HINT.value}")
+"""Written out likewise, for the index over the hints."""
 
 processed_events = Table(
     "processed_events",
@@ -219,6 +249,14 @@ sync_positions = Table(
     metadata,
     Column("user_id", Text, primary_key=True),
     Column("next_batch", Text, nullable=False),
+)
+
+write_checks = Table(
+    "write_checks",
+    metadata,
+    Column("slot", SmallInteger, primary_key=True, autoincrement=False),
+    Column("at_ms", BigInteger, nullable=False),
+    CheckConstraint("slot = 1", name="slot"),
 )
 
 encrypted_rooms = Table(
@@ -243,16 +281,32 @@ foreign_questions = Table(
 audit = Table(
     "audit",
     metadata,
-    Column("seq", NUMBER, primary_key=True),
+    Column("seq", NUMBER, primary_key=True, autoincrement=False),
     Column("at_ms", BigInteger, nullable=False),
     Column("what", Text, nullable=False),
-    Column("question_row", ForeignKey("questions.row", ondelete="CASCADE")),
+    Column("question_row", BigInteger),  # no foreign key: the line outlives its question
     Column("client", Text),
     Column("request_id", Text),
     Column("revision", BigInteger),
+    Column("digest", Text),
     Column("room_id", Text),
     Column("sender", Text),
     Column("event_id", Text),
-    Column("detail", OUTSIDE_TEXT),
+    Column("option_id", Text),
+    Column("meaning", Text),
+    Column("scope", Text),
+    Column("detail", Text),
+    Column("hash", Text, nullable=False),
     Index("ix_audit_question_row", "question_row"),
+    Index("ix_audit_client_seq", "client", "seq"),
 )
+
+audit_anchor = Table(
+    "audit_anchor",
+    metadata,
+    Column("place", SmallInteger, primary_key=True, autoincrement=False),
+    Column("seq", BigInteger, nullable=False),
+    Column("hash", Text, nullable=False),
+    CheckConstraint("place = 1", name="place"),
+)
+"""The last line of the audit that was pruned: what the oldest kept line follows."""

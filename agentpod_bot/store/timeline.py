@@ -1,4 +1,4 @@
-"""What syncs have shown, the audit, and forgetting what is old."""
+"""What syncs have shown, and forgetting what is old."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING
 from sqlalchemy import BindParameter, and_, bindparam, delete, exists, func, or_, select, update
 from sqlalchemy.dialects.sqlite import insert
 
-from agentpod_bot.store.records import AUDIT_COLUMNS, FOREIGN_COLUMNS, audit_row_of, foreign_of
+from agentpod_bot.store.kept import FOREIGN_COLUMNS, foreign_of
 from agentpod_bot.store.tables import (
     EffectState,
-    audit,
     encrypted_rooms,
     foreign_questions,
     outbox,
@@ -21,10 +20,7 @@ from agentpod_bot.store.tables import (
 from agentpod_bot.store.transaction import Transaction
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from agentpod_bot.core.ids import EventId, RoomId, Row, UserId
-    from agentpod_bot.core.kept import AuditRow
+    from agentpod_bot.core.ids import EventId, RoomId, UserId
     from agentpod_bot.core.room import Foreign
 
 _f = foreign_questions.c
@@ -52,8 +48,6 @@ _MOVE = _new_position.on_conflict_do_update(
 )
 _IS_ENCRYPTED = select(encrypted_rooms.c.room_id).where(encrypted_rooms.c.room_id == bindparam("room_id"))
 _MARK_ENCRYPTED = insert(encrypted_rooms).on_conflict_do_nothing(index_elements=[encrypted_rooms.c.room_id])
-_AUDIT = insert(audit)
-_AUDITED = select(*AUDIT_COLUMNS).where(audit.c.question_row == bindparam("row")).order_by(audit.c.seq)
 
 _FORGET_QUESTIONS = delete(questions).where(
     questions.c.closed_at_ms < _BOUND,
@@ -72,11 +66,10 @@ _FORGET_FOREIGN = delete(foreign_questions).where(
 _FORGET_EVENTS = delete(processed_events).where(
     _p.at_ms < _BOUND, _p.seq.not_in(select(func.max(_p.seq)).group_by(_p.room_id))
 )
-_FORGET_AUDIT = delete(audit).where(audit.c.question_row.is_(None), audit.c.at_ms < _BOUND)
 
 
 class Timeline(Transaction):
-    """The part of a transaction that is about events seen and lines kept; promises stand in `ports.Tx`."""
+    """The part of a transaction that is about events seen; promises stand in `ports.Tx`."""
 
     def foreign(self, room_id: RoomId, *, since_ms: int) -> tuple[Foreign, ...]:
         """Questions of other accounts whose end is not shown, or was not before `since_ms`; oldest first.
@@ -135,37 +128,15 @@ class Timeline(Transaction):
         """Remember that the room is encrypted."""
         self._change(_MARK_ENCRYPTED, {"room_id": room_id})
 
-    def audit(self, row: AuditRow) -> None:
-        """Append one line."""
-        self._change(
-            _AUDIT,
-            {
-                "at_ms": row.at_ms,
-                "what": row.what,
-                "question_row": row.row,
-                "client": row.client,
-                "request_id": row.request_id,
-                "revision": row.revision,
-                "room_id": row.room_id,
-                "sender": row.sender,
-                "event_id": row.event_id,
-                "detail": row.detail,
-            },
-        )
-
-    def audited(self, row: Row) -> Iterable[AuditRow]:
-        """The lines about one question, oldest first."""
-        return tuple(audit_row_of(record) for record in self._rows(_AUDITED, {"row": row}))
-
     def prune(self, closed_before_ms: int) -> int:
         """Forget what closed, ended, was sent or was processed before then; returns how many questions went.
 
         A closed question stays while one of its effects is unsent. With a question go its
-        decision, effects and audit lines. The newest processed event of each room stays:
-        it is where a gap in the timeline ends.
+        decision, votes and effects, but no line of the audit. The newest processed event of
+        each room stays: it is where a gap in the timeline ends.
         """
         bound = {"bound_ms": closed_before_ms}
         forgotten = self._change(_FORGET_QUESTIONS, bound)
-        for statement in (_FORGET_EFFECTS, _FORGET_FOREIGN, _FORGET_EVENTS, _FORGET_AUDIT):
+        for statement in (_FORGET_EFFECTS, _FORGET_FOREIGN, _FORGET_EVENTS):
             self._change(statement, bound)
         return forgotten

@@ -15,6 +15,9 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 from agentpod_bot.errors import StoreUnavailable
+from agentpod_bot.store.copies import Copies
+from agentpod_bot.store.health import Health
+from agentpod_bot.store.journal import Journal, Tail
 from agentpod_bot.store.outbox import Outbox
 from agentpod_bot.store.questions import Questions
 from agentpod_bot.store.timeline import Timeline
@@ -31,7 +34,7 @@ MOST_TOGETHER = 256
 """Works that share one commit at most, so that the first of them is not kept waiting for ever."""
 
 
-class SqlTx(Questions, Votes, Outbox, Timeline):
+class SqlTx(Questions, Copies, Votes, Outbox, Timeline, Health, Journal):
     """All of `ports.Tx`."""
 
 
@@ -71,6 +74,7 @@ class Writer:
         self._engine = engine
         self._after = after
         self._connection: Connection | None = None
+        self._tail = Tail()
         self._jobs: SimpleQueue[Job | None] = SimpleQueue()
         self._gate = threading.Lock()
         self._closed = False
@@ -131,7 +135,7 @@ class Writer:
             with connection.begin() as whole:
                 for job in jobs:
                     part = whole if len(jobs) == 1 else connection.begin_nested()  # alone, it needs no savepoint
-                    endings.append(_attempt(connection, part, job.work))
+                    endings.append(_attempt(connection, self._tail, part, job.work))
                     if part.is_active and part is not whole:
                         part.commit()
         except BaseException as error:  # noqa: BLE001 - whatever it is, nobody may be left waiting
@@ -153,18 +157,21 @@ class Writer:
     def _disconnect(self) -> None:
         """Give the connection up, whatever state it is in; the database undoes what was not committed."""
         connection, self._connection = self._connection, None
+        self._tail.last = None
         if connection is not None:
             connection.invalidate()
             connection.close()
 
 
-def _attempt(connection: Connection, part: Transaction, work: Callable[[SqlTx], Any]) -> Ending:
+def _attempt(connection: Connection, tail: Tail, part: Transaction, work: Callable[[SqlTx], Any]) -> Ending:
     """Run one work, and undo its part where it fails. Raises only where the whole transaction is lost."""
-    tx = SqlTx(connection)
+    tx = SqlTx(connection, tail)
+    before = tail.last
     try:
         value = work(tx)
         tx.check()
     except BaseException as error:  # noqa: BLE001 - it is handed to whoever awaits the work
+        tail.last = before
         part.rollback()
         return Failed(error)
     finally:

@@ -190,7 +190,7 @@ class Model(RuleBasedStateMachine):
         untried = [
             effect_id for effect_id, old in self.unsent().items() if (old.row, old.name, old.attempts) == (row, name, 0)
         ]
-        assert self.tx.drop_unsent(row, name) is bool(untried)
+        assert self.tx.drop_unsent(row, ROOM, name) is bool(untried)
         for effect_id in untried:
             self.queued[effect_id] = replace(self.queued[effect_id], state="dropped", name="dropped")
 

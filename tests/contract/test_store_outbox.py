@@ -93,10 +93,10 @@ def test_a_second_use_of_a_transaction_id_or_a_question_that_is_none_is_an_error
         tx.enqueue(effect("b", row=row, txn="same" if row is None else "new"))
 
 
-def test_uploads_go_first_then_questions_files_edits_progress_hints_and_seeds_each_the_oldest_first(tx: Tx) -> None:
-    wanted = ["u1", "u2", "q1", "q2", "f1", "f2", "e1", "e2", "p1", "p2", "h1", "h2", "s1", "s2"]
-    priorities = dict(zip("uqfephs", Priority, strict=True))
-    for name in ["s1", "h1", "p1", "u1", "e1", "f1", "q1", "p2", "e2", "q2", "s2", "f2", "h2", "u2"]:
+def test_uploads_go_first_then_questions_files_edits_progress_reminders_hints_and_seeds_oldest_first(tx: Tx) -> None:
+    wanted = ["u1", "u2", "q1", "q2", "f1", "f2", "e1", "e2", "p1", "p2", "r1", "r2", "h1", "h2", "s1", "s2"]
+    priorities = dict(zip("uqfeprhs", Priority, strict=True))
+    for name in ["s1", "h1", "r1", "p1", "u1", "e1", "f1", "q1", "p2", "e2", "q2", "s2", "f2", "h2", "r2", "u2"]:
         tx.enqueue(effect(name, priority=priorities[name[0]]))
     said = []
     while begun := tx.begin(ROOM, NOW):
@@ -117,9 +117,9 @@ def test_a_question_waits_for_its_upload_and_everything_else_for_the_question(tx
     tx.abandon(upload.effect_id, "uploaded")
     posted = begin(tx)
     assert posted.effect == "question"
-    assert tx.unsent(row, "question") == posted
+    assert tx.unsent(row, ROOM, "question") == posted
     tx.sent(posted.effect_id, EventId("$posted"), NOW)
-    assert tx.unsent(row, "question") is None
+    assert tx.unsent(row, ROOM, "question") is None
     assert begin(tx).effect == "outcome"
 
 
@@ -167,13 +167,13 @@ def test_where_the_question_was_given_up_the_rest_goes_on(tx: Tx) -> None:
 
 def test_only_an_effect_that_was_never_tried_can_be_dropped(tx: Tx) -> None:
     row = tx.insert(question()).row
-    assert not tx.drop_unsent(row, "question")
+    assert not tx.drop_unsent(row, ROOM, "question")
     tx.enqueue(effect("question", row=row))
-    assert tx.drop_unsent(row, "question")
+    assert tx.drop_unsent(row, ROOM, "question")
     assert tx.begin(ROOM, NOW) is None
     assert tx.enqueue(effect("question", row=row))
     begin(tx)
-    assert not tx.drop_unsent(row, "question")
+    assert not tx.drop_unsent(row, ROOM, "question")
     assert begin(tx).attempts == 2
 
 
@@ -182,7 +182,7 @@ def test_an_effect_that_was_given_up_untried_is_not_dropped(tx: Tx) -> None:
     tx.enqueue(effect("hint", row=row))
     effect_id = begin(tx).effect_id
     tx.abandon(effect_id, "not wanted")
-    assert not tx.drop_unsent(row, "hint")
+    assert not tx.drop_unsent(row, ROOM, "hint")
 
 
 def test_an_edit_is_still_to_be_rendered_until_it_has_content_or_was_given_up(tx: Tx) -> None:
@@ -190,20 +190,20 @@ def test_an_edit_is_still_to_be_rendered_until_it_has_content_or_was_given_up(tx
     other = tx.insert(question(2)).row
     tx.enqueue(effect("hint", row=row, content=None, priority=Priority.SEED))
     tx.enqueue(effect("full", row=row, priority=Priority.EDIT, not_before_ms=NOW + 1))
-    assert not tx.has_edit_to_render(row)
+    assert not tx.has_edit_to_render(row, ROOM)
     for name in ("outcome", "again"):
         tx.enqueue(effect(name, row=row, content=None, priority=Priority.EDIT))
-        assert tx.has_edit_to_render(row)
-        assert not tx.has_edit_to_render(other)
+        assert tx.has_edit_to_render(row, ROOM)
+        assert not tx.has_edit_to_render(other, ROOM)
         begun = begin(tx)
-        assert (begun.effect, tx.has_edit_to_render(row)) == (name, True)
+        assert (begun.effect, tx.has_edit_to_render(row, ROOM)) == (name, True)
         if name == "outcome":
             tx.fill(begun.effect_id, {"body": "Allowed once"})
-            assert not tx.has_edit_to_render(row)
+            assert not tx.has_edit_to_render(row, ROOM)
             tx.sent(begun.effect_id, SENT, NOW)
         else:
             tx.abandon(begun.effect_id, "not wanted")
-        assert not tx.has_edit_to_render(row)
+        assert not tx.has_edit_to_render(row, ROOM)
 
 
 def test_content_that_is_rendered_late_is_kept_for_every_try(tx: Tx) -> None:
@@ -239,8 +239,8 @@ def test_what_was_sent_stays_sent_and_its_first_event_counts(tx: Tx) -> None:
     tx.postpone(effect_id, NOW)
     tx.abandon(effect_id, "too late")
     assert tx.begin(ROOM, NOW) is None
-    assert tx.about(EventId("$first")) == (stored.row,)
-    assert tx.about(EventId("$second")) is None
+    assert tx.about(EventId("$first"), ROOM) == (stored.row,)
+    assert tx.about(EventId("$second"), ROOM) is None
 
 
 def test_what_was_given_up_is_not_tried_again_but_still_known_as_ours_where_it_was_taken(tx: Tx) -> None:
@@ -252,7 +252,7 @@ def test_what_was_given_up_is_not_tried_again_but_still_known_as_ours_where_it_w
     assert tx.begin(ROOM, NOW) is None
     assert tx.rooms_due() == {}
     tx.sent(effect_id, SENT, NOW)
-    assert tx.about(SENT) == (stored.row,)
+    assert tx.about(SENT, ROOM) == (stored.row,)
 
 
 def test_rooms_are_due_when_their_first_unsent_effect_can_be_tried(tx: Tx) -> None:
@@ -287,10 +287,10 @@ def test_an_event_of_ours_is_about_its_question_or_about_several_or_none(tx: Tx)
     for name, row in (("outcome", stored.row), ("which", None)):
         tx.enqueue(effect(name, row=row))
         tx.sent(begin(tx).effect_id, EventId(f"${name}"), NOW)
-    assert tx.about(EventId("$q1")) == (stored.row,)
-    assert tx.about(EventId("$outcome")) == (stored.row,)
-    assert tx.about(EventId("$which")) == ()
-    assert tx.about(EventId("$theirs")) is None
+    assert tx.about(EventId("$q1"), ROOM) == (stored.row,)
+    assert tx.about(EventId("$outcome"), ROOM) == (stored.row,)
+    assert tx.about(EventId("$which"), ROOM) == ()
+    assert tx.about(EventId("$theirs"), ROOM) is None
 
 
 def test_the_time_of_the_newest_effect_that_begins_so_is_known_sent_or_not(tx: Tx) -> None:
@@ -304,3 +304,19 @@ def test_the_time_of_the_newest_effect_that_begins_so_is_known_sent_or_not(tx: T
     tx.enqueue(effect("which:@a_b:2", not_before_ms=T0 + 3))
     assert tx.last_effect_at(ROOM, "which:@a_b:") == T0 + 3
     assert tx.last_effect_at(ROOM, "which:@a_b:1") == T0 + 5
+
+
+def test_the_hints_of_a_room_in_a_span_of_time_are_counted_sent_or_not(tx: Tx) -> None:
+    def hints(after_ms: int, up_to_ms: int) -> int:
+        return tx.hints(ROOM, after_ms=after_ms, up_to_ms=up_to_ms)
+
+    for number, at_ms in enumerate((T0, T0 + 1, T0 + 2)):
+        tx.enqueue(effect(f"hint:{number}", not_before_ms=at_ms))
+    tx.enqueue(effect("hint:9", room_id=OTHER_ROOM, not_before_ms=T0 + 1))
+    assert hints(T0 - 1, T0 + 2) == 3
+    assert hints(T0, T0 + 2) == 2
+    assert hints(T0, T0 + 1) == 1
+    tx.sent(begin(tx).effect_id, SENT, NOW)
+    assert hints(T0 - 1, T0 + 2) == 3
+    tx.enqueue(effect("outcome", priority=Priority.EDIT, not_before_ms=T0 + 1))
+    assert hints(T0 - 1, T0 + 2) == 3

@@ -414,6 +414,6 @@ def test_open_questions_of_a_session_a_client_and_a_route_are_counted_at_once(tx
     insert_pending(tx, 3, client=ClientName("ci"))
     insert_closed(tx, 4)
     route = question().route
-    assert tx.open_counts(client=LAPTOP, session_id=SESSION, route=route) == (1, 2, 3)
-    assert tx.open_counts(client=LAPTOP, session_id=SESSION, route=RouteName("nowhere")) == (1, 2, 0)
-    assert tx.open_counts(client=ClientName("nobody"), session_id=SESSION, route=RouteName("nowhere")) == (0, 0, 0)
+    assert tx.open_counts(client=LAPTOP, session_id=SESSION, route=route) == (1, 2, 3, 3)
+    assert tx.open_counts(client=LAPTOP, session_id=SESSION, route=RouteName("nowhere")) == (1, 2, 0, 3)
+    assert tx.open_counts(client=ClientName("nobody"), session_id=SESSION, route=RouteName("nowhere")) == (0, 0, 0, 3)

@@ -13,6 +13,7 @@ from tests.unit.store.examples import (
     BOT,
     MINUTE,
     OWNER,
+    ROOM,
     T0,
     effect,
     insert_closed,
@@ -46,7 +47,9 @@ def tx(engine: Engine) -> Iterator[Tx]:
 
 
 def vote(sender: UserId = OWNER, option: str = "always", event: str = "$vote", at_ms: int = T0) -> Vote:
-    return Vote(sender=sender, option_id=OptionId(option), event_id=EventId(event), ts=at_ms - 1, at_ms=at_ms)
+    return Vote(
+        sender=sender, option_id=OptionId(option), room_id=ROOM, event_id=EventId(event), ts=at_ms - 1, at_ms=at_ms
+    )
 
 
 def test_each_person_has_one_vote_the_latest_and_in_its_turn(tx: Tx) -> None:
@@ -111,14 +114,14 @@ def test_the_content_of_an_effect_is_kept_after_it_was_sent(tx: Tx) -> None:
     begun = tx.begin(question().room_id, T0)
     assert begun is not None
     tx.sent(begun.effect_id, EventId("$q"), T0)
-    assert tx.content_of(row, "question") == {"body": "asked"}
+    assert tx.content_of(row, ROOM, "question") == {"body": "asked"}
     tx.enqueue(effect("votes:1", row=row, content=None, priority=Priority.PROGRESS))
-    assert tx.content_of(row, "votes:1") is None
-    assert tx.content_of(row, "none") is None
+    assert tx.content_of(row, ROOM, "votes:1") is None
+    assert tx.content_of(row, ROOM, "none") is None
 
 
 def test_an_edit_that_shows_votes_is_not_one_that_shows_an_end(tx: Tx) -> None:
     row = insert_pending(tx).row
     tx.enqueue(effect("votes:1", row=row, content=None, priority=Priority.PROGRESS))
-    assert not tx.has_edit_to_render(row)
-    assert tx.has_edit_to_render(row, Priority.PROGRESS)
+    assert not tx.has_edit_to_render(row, ROOM)
+    assert tx.has_edit_to_render(row, ROOM, Priority.PROGRESS)

@@ -182,7 +182,8 @@ class Daemon:
     def command(self, *arguments: str) -> list[str]:
         """One of the program's commands with this configuration."""
         name, *rest = arguments
-        return [sys.executable, "-m", "agentpod_bot", name, "--config", str(self.path), *rest]
+        mode = ["-X", "dev"] if sys.flags.dev_mode else []
+        return [sys.executable, *mode, "-m", "agentpod_bot", name, "--config", str(self.path), *rest]
 
     async def start(self, *, until_ready: bool = True) -> None:
         """Write the file and run the daemon on it."""
@@ -247,6 +248,16 @@ class Daemon:
         if self._running is not None:
             await self._running.stop()
             self._running = None
+        assert self.complaints() == []
+
+    def complaints(self) -> list[str]:
+        """What Python itself had to say: resources left open, tasks forgotten. Told in its development mode only."""
+        if not self.log.exists():
+            return []
+        lines = [json.loads(line) for line in self.log.read_text().splitlines() if line.startswith("{")]
+        python = [line for line in lines if line.get("logger") in {"py.warnings", "asyncio"}]
+        bad = [str(line["event"]) for line in python if line["level"] not in {"debug", "info"}]
+        return [event for event in bad if not event.startswith("Executing ")]  # slow, which is no fault here
 
     def logged(self, event: str) -> list[dict[str, Any]]:
         """The lines of the log with this name, of all runs."""

@@ -155,6 +155,7 @@ async def test_the_answer_comes_back_whole_and_one_edit_says_what_was_decided_an
         "via": "number",
         "comment": None,
         "event_id": answer_id,
+        "voters": None,
     }
     created_at, expires_at = instant(view.pop("created_at")), instant(view.pop("expires_at"))
     assert began - timedelta(milliseconds=1) <= created_at <= answered_at <= datetime.now(UTC)

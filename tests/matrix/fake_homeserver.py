@@ -131,7 +131,7 @@ class FakeHomeserver(Faults):
     def token(self, user_id: str, device_id: str | None = None) -> str:
         """A new access token of an account, on a device of its own unless one is named."""
         number = next(self._numbers)
-        token = f"token_of_device_{number}"
+        token = f"token{number:012}"  # a configuration takes no shorter secret
         self._devices[token] = (user_id, device_id or f"DEVICE{number}")
         return token
 
@@ -252,6 +252,10 @@ class FakeHomeserver(Faults):
         """Every event of this type that an account sent, in any room, oldest first."""
         events = [entry.event for entry in self._rooms.log]
         return [event for event in events if event.get("sender") == user_id and event.get("type") == kind]
+
+    def room_of(self, event_id: str) -> str | None:
+        """The room in which an event stands."""
+        return next((e.room_id for e in self._rooms.log if e.event.get("event_id") == event_id), None)
 
     def count(self, method: str, path: str) -> int:
         """How many calls came with this method and a path that fits, faulty ones included."""

@@ -8,7 +8,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from agentpod_bot.broker.assembly import Parts, assemble
-from agentpod_bot.core.ids import RequestId, RoomId, UserId
+from agentpod_bot.core.ids import RequestId, RoomId, RouteName, UserId
+from agentpod_bot.core.policy import Escalation
 from agentpod_bot.matrix.client import MatrixClient
 from agentpod_bot.matrix.sync import SyncLoop
 from agentpod_bot.store.database import SqlStore, open_store
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from tests.matrix.fake_homeserver import FakeHomeserver
 
 PATIENCE_S = 20.0
+LEADS = RouteName("leads")
 
 
 class Pod:
@@ -122,7 +124,17 @@ class Rig:
 
     def with_route(self, **changes: Any) -> None:
         """Change the route."""
-        self.policy = replace(self.policy, routes={ROUTE: replace(self.policy.routes[ROUTE], **changes)})
+        routes = {**self.policy.routes, ROUTE: replace(self.policy.routes[ROUTE], **changes)}
+        self.policy = replace(self.policy, routes=routes)
+
+    def with_second_route(self, *, after_ms: int, **changes: Any) -> RoomId:
+        """Add a route, with a room and an approver of its own, on which questions are asked next; returns the room."""
+        self.lead = UserId(self.hs.user("lead"))
+        self.leads = RoomId(self.hs.room(self.pod, self.lead, self.mallory))
+        second = replace(OPS_ROUTE, name=LEADS, room_id=self.leads, approvers=frozenset({self.lead}), **changes)
+        first = replace(self.policy.routes[ROUTE], escalation=Escalation(after_ms, LEADS))
+        self.policy = replace(self.policy, routes={ROUTE: first, LEADS: second})
+        return self.leads
 
     @asynccontextmanager
     async def run(self, *, outbox: bool = True, caught_up: bool = True) -> AsyncIterator[Pod]:
@@ -135,15 +147,25 @@ class Rig:
             await pod.start(outbox=outbox, caught_up=caught_up)
             yield pod
 
-    def questions(self) -> list[dict[str, Any]]:
-        """Contents of the questions that stand in the room."""
-        contents = [event["content"] for event in self.hs.sent_by(self.pod)]
+    def sent(self, room_id: str) -> list[dict[str, Any]]:
+        """The bot's messages in one room."""
+        return [event for event in self.hs.sent_by(self.pod) if self.hs.room_of(event["event_id"]) == room_id]
+
+    def questions(self, room_id: str | None = None) -> list[dict[str, Any]]:
+        """Contents of the questions that stand in the rooms, or in one of them."""
+        events = self.hs.sent_by(self.pod) if room_id is None else self.sent(room_id)
+        contents = [event["content"] for event in events]
         return [content for content in contents if content.get("suite_event_type") == "dev.agentpod.permission.v2"]
 
     def notices(self) -> list[str]:
         """Bodies of the bot's notices."""
         contents = [event["content"] for event in self.hs.sent_by(self.pod)]
         return [content["body"] for content in contents if content.get("msgtype") == "m.notice"]
+
+    def reminders(self) -> list[dict[str, Any]]:
+        """Contents of the bot's messages that say that something is still open."""
+        contents = [event["content"] for event in self.hs.sent_by(self.pod)]
+        return [content for content in contents if str(content.get("body")).startswith("Still open until")]
 
     def outcomes(self, question: Question) -> list[dict[str, Any]]:
         """Contents of the edits of a question."""

@@ -172,14 +172,14 @@ async def test_a_vote_that_is_read_again_after_a_kill_is_still_one(
         question = await pod.pending()
     clock.advance(1_000)
     first = two.say("2")
-    real = broker_votes.show
+    real = broker_votes.show_again
 
     def dies(*args: Any) -> None:
         real(*args)
         raise errors.Unavailable("killed here")
 
     with monkeypatch.context() as patched:
-        patched.setattr(broker_votes, "show", dies)
+        patched.setattr(broker_votes, "show_again", dies)
         async with two.run(outbox=False, caught_up=False) as pod:
             await asyncio.sleep(0.1)
             assert await votes(pod, question) == {}

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from agentpod_bot.core.ids import EventId, RoomId
+from agentpod_bot.core.ids import EventId, RoomId, RouteName
 from agentpod_bot.core.model import Status
 from agentpod_bot.matrix.gap import missing
 from agentpod_bot.matrix.response import Part
@@ -302,3 +302,39 @@ async def test_which_one_is_asked_also_after_the_clock_was_set_back(rig: Rig, cl
         pod.parts.outbox._bell.ring()
         await pod.quiet()
         assert len(rig.notices()) == 2
+
+
+async def test_a_room_hears_ten_notices_a_minute_at_most_and_questions_and_outcomes_all_the_same(
+    rig: Rig, clock: FakeClock
+) -> None:
+    async with rig.run() as pod:
+        question = await pod.pending()
+        clock.advance(1_000)
+        for _ in range(25):
+            await pod.handled(rig.say("!open"))
+        await pod.quiet()
+        assert len(rig.notices()) == 10
+        await pod.handled(rig.say("1", rig.mallory, reply_to=question))
+        await pod.quiet()
+        assert len(rig.notices()) == 10
+        assert "not_approver" in await pod.audited(question)  # refused and kept, though nothing was said
+        second = await pod.pending()
+        rig.say("1", reply_to=question)
+        await pod.when(question, lambda now: not now.is_open)
+        await rig.hs.until(lambda: rig.outcomes(question))
+        clock.advance(60_001)
+        await pod.handled(rig.say("!open"))
+        await rig.hs.until(lambda: len(rig.notices()) == 11)
+        assert second.asked.code in rig.notices()[-1]
+
+
+async def test_a_room_full_of_notices_keeps_no_other_room_from_its_own(rig: Rig, clock: FakeClock) -> None:
+    other = RoomId(rig.hs.room(rig.pod, rig.owner))
+    route = replace(rig.policy.routes[ROUTE], name=RouteName("other"), room_id=other)
+    rig.policy = replace(rig.policy, routes={**rig.policy.routes, route.name: route})
+    async with rig.run() as pod:
+        clock.advance(1_000)
+        for _ in range(12):
+            await pod.handled(rig.say("!open"))
+        await pod.handled(rig.hs.say(other, rig.owner, "!open"))
+        await rig.hs.until(lambda: len(rig.notices()) == 11)

@@ -19,10 +19,12 @@ from tests.matrix.fake_homeserver import FakeHomeserver
 from tests.matrix.rig import PATIENCE_S, Pod, Rig
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable
     from pathlib import Path
 
+    from agentpod_bot.broker.change import After
     from agentpod_bot.core.model import Caller, PermissionRequest, Question
+    from agentpod_bot.ports import T, Tx
 
 HOOK = "claude-code"
 TWIN = "claude-code:main:aa"
@@ -266,6 +268,55 @@ async def test_a_call_of_the_same_name_and_other_content_is_refused(rig: Rig) ->
         await first.drop()
 
 
+@pytest.mark.parametrize("is_answered", [True, False])
+async def test_a_call_joins_no_question_that_was_asked_in_another_harnesss_shape(
+    rig: Rig, *, is_answered: bool
+) -> None:
+    name = RequestId("claude-code:main:0123")
+    async with rig.run() as pod:
+        # What is shown is the same; the body, of which a hook's answer would echo parts, is another.
+        native = await pod.pending(HOOKS, request_id=name, request_seq=None, raw=b'{"other": true}')
+        if is_answered:
+            rig.say("1")
+            await pod.when(native, lambda now: not now.is_open)
+        first = call(pod, hook_call(None, request_id=name))
+        if is_answered:
+            [question] = await open_questions(pod, 1)
+            assert (question.asked.harness, question.key.revision) == (HOOK, 2)
+            await first.drop()
+        else:
+            with pytest.raises(errors.RequestIdReused):
+                await first.task
+
+
+async def test_a_native_repeat_is_not_told_the_answer_to_a_harnesss_call(rig: Rig) -> None:
+    name = RequestId("claude-code:main:0123")
+    async with rig.run() as pod:
+        first = call(pod, hook_call(None, request_id=name))
+        await open_questions(pod, 1)
+        rig.say("1")
+        await first.end()
+        with pytest.raises(errors.RequestClosed):
+            await pod.ask(HOOKS, request_id=name, request_seq=None)
+
+
+async def test_a_question_that_no_call_holds_stays_open_when_its_call_drops_and_keeps_its_answer(
+    rig: Rig, clock: FakeClock
+) -> None:
+    asked_for = hook_call(hold=None, request_id=RequestId("P-1"))
+    async with rig.run() as pod:
+        first = call(pod, asked_for)
+        [question] = await open_questions(pod, 1)
+        await first.drop()
+        clock.advance(GRACE_MS)
+        assert await pod.parts.holds.lapse() is None
+        assert (await pod.now(question)).is_open
+        rig.say("1")
+        await pod.when(question, lambda now: not now.is_open)
+        clock.advance(GRACE_MS)
+        assert (await call(pod, asked_for).end()).row == question.row
+
+
 async def test_after_a_restart_a_held_question_waits_ten_seconds_for_its_call(rig: Rig, clock: FakeClock) -> None:
     async with asked(rig) as (_, _, question):
         pass
@@ -337,6 +388,42 @@ async def test_a_call_that_drops_while_its_question_is_being_stored_is_held_by_n
         clock.advance(GRACE_MS)
         await pod.parts.holds.lapse()
         assert (await pod.now(question)).status is Status.CANCELLED
+
+
+async def test_a_repeat_that_could_not_be_stored_does_not_keep_its_question_open_for_ever(
+    rig: Rig, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with asked(rig) as (pod, first, question):
+        await first.drop()
+        commit = pod.parts.broker._commit
+
+        async def failing(work: Callable[[Tx, After], T]) -> T:
+            def fails(tx: Tx, after: After) -> T:
+                work(tx, after)
+                raise errors.StoreUnavailable("the disk is full")
+
+            return await commit(fails)
+
+        with monkeypatch.context() as broken:
+            broken.setattr(pod.parts.broker, "_commit", failing)
+            with pytest.raises(errors.StoreUnavailable):
+                await call(pod).task
+        clock.advance(GRACE_MS)
+        await pod.parts.holds.lapse()
+        assert (await pod.now(question)).status is Status.CANCELLED
+
+
+async def test_a_repeat_that_could_not_be_stored_lets_go_of_no_question_for_which_another_call_comes(
+    rig: Rig, clock: FakeClock
+) -> None:
+    async with asked(rig) as (pod, first, question):
+        await first.drop()
+        for _ in range(2):
+            pod.parts.holds.expect(question.row)
+        pod.parts.holds.expect_no_more(question.row)
+        clock.advance(GRACE_MS)
+        await pod.parts.holds.lapse()
+        assert (await pod.now(question)).is_open
 
 
 CLAIM = AnsweredElsewhere(Claim(None, "the terminal"))

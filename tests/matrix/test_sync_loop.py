@@ -10,6 +10,7 @@ import pytest
 from agentpod_bot.core.ids import RoomId, TxnId, UserId
 from agentpod_bot.core.room import Invite, Membered, OwnQuestion, Unheeded
 from agentpod_bot.errors import StoreUnavailable
+from agentpod_bot.matrix.sync import POLL_MS
 from tests.matrix.fake_homeserver import FIRST_TS
 from tests.matrix.loop_parts import Memory, StepClock, loop_of, running
 
@@ -75,7 +76,7 @@ async def test_the_first_sync_does_not_wait_and_the_later_ones_do(
     first, second = (call.query for call in hs.calls)
     assert "since" not in first
     assert int(first["timeout"]) <= 1000
-    assert (second["timeout"], second["since"]) == ("30000", memory.where)
+    assert (second["timeout"], second["since"]) == (str(POLL_MS), memory.where)
 
 
 async def test_own_questions_are_seen_with_their_transaction_id(

@@ -135,6 +135,11 @@ class Bench:
             writer.close()
 
 
+async def exposition() -> tuple[bytes, str]:
+    """What `/metrics` shows."""
+    return b"agentpod_up 1\n", "text/plain; version=1.0.0; charset=utf-8"
+
+
 @asynccontextmanager
 async def bench(
     *,
@@ -152,7 +157,7 @@ async def bench(
         broker=broker,
         tokens=tokens,
         readiness=ready,
-        metrics=lambda: (b"agentpod_up 1\n", "text/plain; version=1.0.0; charset=utf-8"),
+        metrics=exposition,
         limits=limits or Limits(),
         allowed_hosts=["Bot.Example.org"],
         adapters=adapters,

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from agentpod_bot.core.ids import Code, EventId, RequestId, RoomId, RouteName, Row, SessionId, UserId
+from agentpod_bot.core.journal import UNKNOWN, Link
 from agentpod_bot.core.kept import Page
 from agentpod_bot.core.model import (
     Caller,
@@ -40,6 +41,8 @@ from tests.examples import OPS_ROUTE
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    from agentpod_bot.core.journal import Place
+    from agentpod_bot.core.kept import Change
     from agentpod_bot.core.lifecycle import AnsweredElsewhere, Cancelled
     from agentpod_bot.core.policy import Route
 
@@ -48,12 +51,38 @@ ROOM = RoomId("!room")
 OWNER = UserId("@owner:example.org")
 
 
+class FakeStream:
+    """A stream of what a test tells."""
+
+    def __init__(self, caller: Caller, place: Place | None) -> None:
+        self.caller = caller
+        self.place = place
+        self.begins = Link(41, "ab" * 32)
+        self.reset = place == UNKNOWN
+        self._told: asyncio.Queue[tuple[Change, ...] | Exception] = asyncio.Queue()
+
+    def tell(self, told: Exception | tuple[Change, ...]) -> None:
+        """Give these changes to the reader, or fail."""
+        self._told.put_nowait(told)
+
+    async def next(self, *, up_to_s: float) -> tuple[Change, ...]:
+        try:
+            async with asyncio.timeout(up_to_s):
+                told = await self._told.get()
+        except TimeoutError:
+            return ()
+        if isinstance(told, Exception):
+            raise told
+        return told
+
+
 class FakeBroker:
     """Questions are pending at once; tests decide them."""
 
     def __init__(self, *, max_waits: int = 10) -> None:
         self.questions: dict[Row, Question] = {}
         self.delivered: set[Row] = set()
+        self.streams: list[FakeStream] = []
         self.asked: list[PermissionRequest] = []
         self.waits = 0
         self.max_waits = max_waits
@@ -188,6 +217,19 @@ class FakeBroker:
         return Page(
             questions=tuple(map(Listed.of, found[:limit])), cursor=found[limit - 1].row if len(found) > limit else None
         )
+
+    @asynccontextmanager
+    async def follow(self, caller: Caller, place: Place | None) -> AsyncIterator[FakeStream]:
+        self._fail()
+        if self.waits >= self.max_waits:
+            raise TooManyWaits("too many waiting calls")
+        stream = FakeStream(caller, place)
+        self.streams.append(stream)
+        await self._count(1)
+        try:
+            yield stream
+        finally:
+            await self._count(-1)
 
     async def cancel(self, caller: Caller, request_id: RequestId) -> Question:
         return await self._close(await self.get(caller, request_id), Closing(Outcome.CANCELLED, CREATED_MS + 1))

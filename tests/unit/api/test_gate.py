@@ -151,7 +151,7 @@ async def test_a_page_in_a_browser_is_refused_whatever_its_origin(daemon: Bench,
 
 
 async def test_an_unknown_path_is_404_as_a_problem(daemon: Bench) -> None:
-    for path in ("/", "/v1", "/v1/requests/", "/v1/requests//cancel", "/v1/requests/x/approve", "/v1/events"):
+    for path in ("/", "/v1", "/v1/requests/", "/v1/requests//cancel", "/v1/requests/x/approve", "/v1/event"):
         reply = await daemon.client.get(path)
         assert (reply.status, reply.code) == (404, "not_found")
 

@@ -268,7 +268,9 @@ async def test_a_body_over_the_limit_is_told_no() -> None:
     toy = Toy("toy-hook", hook=True)
     async with bench(adapters={"toy-hook": toy}, limits=Limits(body_bytes=100)) as daemon:
         reply = await post(daemon, ASK | {"more": "x" * 200})
-        assert (reply.status, reply.json["refused"], reply.json["call"]) == (200, True, None)
+        # Its beginning may say for which event the no has to be.
+        assert (reply.status, reply.json["refused"], reply.json["call"][:12]) == (200, True, '{"say": "ask')
+        assert len(reply.json["call"]) <= 100
 
 
 async def test_a_call_that_hangs_up_leaves_its_question_undelivered(daemon: Bench) -> None:

@@ -63,6 +63,7 @@ def test_no_route_decides_a_request() -> None:
         "/v1/requests/{request_id}/progress",
         "/v1/sessions/{session_id}/cancel",
         "/v1/cancel-all",
+        "/v1/events",
         "/v1/harness/{harness}",
         "/healthz",
         "/readyz",

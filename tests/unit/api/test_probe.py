@@ -31,7 +31,7 @@ class Check:
         finally:
             self.running -= 1
 
-    def probe(self) -> Probe:
+    def probe(self) -> Probe[bool]:
         return Probe(self, lambda: self.now)
 
 

@@ -66,6 +66,7 @@ async def test_a_decision_says_who_answered_what_and_how(daemon: Bench) -> None:
         "via": "number",
         "comment": "use staging",
         "event_id": "$answer",
+        "voters": None,
     }
 
 
@@ -285,6 +286,7 @@ async def test_a_session_that_can_be_none_is_refused_with_the_reason_that_is_tru
     ("failure", "status", "retry_after"),
     [
         (errors.TooManyPending("session", 10), 429, "10"),
+        (errors.TooManyRequests(7), 429, "7"),
         (errors.Unavailable("no sync yet", retry_after_s=7), 503, "7"),
         (errors.NoApprover("nobody"), 503, "10"),
         (errors.ApproverNotInRoom("nobody there"), 503, "10"),

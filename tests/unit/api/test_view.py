@@ -74,6 +74,15 @@ def test_a_label_that_lies_is_shown_as_the_room_showed_it() -> None:
     assert (shown["label"], shown["meaning"], shown["scope"]) == (PRINTED, "approve", "always")
 
 
+def test_everybody_who_made_a_decision_is_named_where_it_took_several() -> None:
+    one, other = UserId("@second:example.org"), UserId("@owner:example.org")
+    for voters, said in (((), None), ((one, other), [one, other])):
+        decided = replace(PENDING, status=Status.DECIDED, closing=replace(SELECTED, voters=voters))
+        decision = view(decided).decision
+        assert decision is not None
+        assert decision.model_dump()["voters"] == said
+
+
 def test_a_queued_question_has_no_event_yet() -> None:
     shown = view(replace(PENDING, status=Status.QUEUED, event_id=None))
     assert (shown.status, shown.event_id, shown.decision) == (Status.QUEUED, None, None)

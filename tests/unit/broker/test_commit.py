@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from agentpod_bot.broker.commit import Bell, Commit
+from agentpod_bot.broker.streams import Streams
 from agentpod_bot.broker.waiters import Waiters
 from tests.examples import LAPTOP, OPS, START, closed
 from tests.fakes import FakeMeter
@@ -31,6 +32,10 @@ class Gate:
         return result
 
 
+def streams(store: Any, waiters: Waiters) -> Streams:
+    return Streams(store, waiters, limit=lambda: 1)
+
+
 def close(_tx: object, after: After) -> str:
     after.closed.append(ENDED)
     after.rooms.add(OPS)
@@ -40,7 +45,7 @@ def close(_tx: object, after: After) -> str:
 
 async def test_nothing_follows_before_the_commit_and_all_of_it_after() -> None:
     gate, waiters, bell, meter = Gate(), Waiters(), Bell(), FakeMeter()
-    commit = Commit(gate, waiters, bell, meter)
+    commit = Commit(gate, waiters, bell, meter, streams(gate, waiters))
     with waiters.place(ENDED.row, LAPTOP, limit=1) as waiting:
         running = asyncio.create_task(commit(close))
         await asyncio.sleep(0.01)
@@ -57,7 +62,7 @@ async def test_nothing_follows_before_the_commit_and_all_of_it_after() -> None:
 
 async def test_a_commit_that_failed_releases_nobody() -> None:
     gate, waiters = Gate(OSError("disk")), Waiters()
-    commit = Commit(gate, waiters, Bell(), FakeMeter())
+    commit = Commit(gate, waiters, Bell(), FakeMeter(), streams(gate, waiters))
     gate.open.set()
     with waiters.place(ENDED.row, LAPTOP, limit=1) as waiting:
         with pytest.raises(OSError, match="disk"):
@@ -67,7 +72,7 @@ async def test_a_commit_that_failed_releases_nobody() -> None:
 
 async def test_a_caller_that_hangs_up_keeps_nobody_else_from_being_told() -> None:
     gate, waiters = Gate(), Waiters()
-    commit = Commit(gate, waiters, Bell(), FakeMeter())
+    commit = Commit(gate, waiters, Bell(), FakeMeter(), streams(gate, waiters))
     with waiters.place(ENDED.row, LAPTOP, limit=1) as waiting:
         running = asyncio.create_task(commit(close))
         await asyncio.sleep(0.01)

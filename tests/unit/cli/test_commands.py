@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from tests.unit.cli.conftest import Command
 
 COMMANDS = (
-    *("run", "demo", "check-config", "login", "ask", "list", "cancel", "healthcheck"),
-    *("hook", "connect", "mcp", "schema", "version", "proxy"),
+    *("run", "demo", "check-config", "login", "doctor", "backup", "ask", "list", "cancel", "healthcheck"),
+    *("hook", "connect", "mcp", "schema", "version", "audit", "proxy"),
 )
 
 

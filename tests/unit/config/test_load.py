@@ -122,6 +122,11 @@ def test_an_upper_case_user_id_is_taken_and_stays_another_person(site: Site) -> 
             'routes.ops.harnesses[0]: "nativ" is no known harness; known are native, acp, claude-code, ',
         ),
         ("clients.laptop.harnesses", [], "clients.laptop.harnesses: [] is empty"),
+        ("clients.laptop.rate", 60, "clients.laptop.rate: 60 is no text; write 60/min in quotes"),
+        ("clients.laptop.rate", "60", 'clients.laptop.rate: "60" is no rate; write a whole number, / and s, min or h'),
+        ("clients.laptop.rate", "1/m", 'clients.laptop.rate: "1/m" is no rate'),
+        ("clients.laptop.rate", "0/min", 'clients.laptop.rate: "0/min" lets nothing through'),
+        ("requests.max_pending", 0, "requests.max_pending: 0 is less than 1"),
         ("clients.laptop.routes", [], "clients.laptop.routes: [] is empty"),
         (
             "clients.laptop.routes",

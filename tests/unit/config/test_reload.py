@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         ("clients.laptop.harnesses", ["native"]),
         ("requests.time_to_live", "5m"),
         ("requests.max_pending_per_token", 3),
+        ("clients.laptop.rate", "60/min"),
         ("log.level", "debug"),
     ],
 )

@@ -208,3 +208,14 @@ def test_a_name_is_letters_and_digits_with_single_dashes(text: str) -> None:
 def test_a_name_that_a_variable_cannot_write_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="is no name"):
         values.name(text)
+
+
+@pytest.mark.parametrize(("text", "per_ms"), [("1/s", 1_000), ("60/min", 60_000), ("500/h", 3_600_000)])
+def test_a_rate_is_so_many_in_a_unit_of_time_and_is_written_as_it_was_read(text: str, per_ms: int) -> None:
+    assert (str(values.rate(text)), values.rate(text).per_ms) == (text, per_ms)
+
+
+@pytest.mark.parametrize("text", ["", "60", "60/", "/min", "60 / min", "60/m", "60/day", "-1/s", "1.5/s", "0/s", "٣/s"])
+def test_what_is_not_plainly_a_rate_is_none(text: str) -> None:
+    with pytest.raises(ValueError, match=r"is no rate|lets nothing through"):
+        values.rate(text)

@@ -26,6 +26,7 @@ from agentpod_bot.core.scene import (
     NamesQuestion,
     NotApprover,
     Refuse,
+    RejectSeveral,
     Scene,
     Verdict,
 )
@@ -441,3 +442,19 @@ def test_only_an_approver_and_only_an_open_question_is_ever_accepted(
         assert verdict.question.is_open
         assert named is None or verdict.question == getattr(named, "question", verdict.question)
         assert len(open_now) == 1 or named is not None or verdict.question.asked.code in body
+
+
+@pytest.mark.parametrize("text", ["1 K7", "K7 1", "!reject K7"])
+@pytest.mark.parametrize("open_twice", [True, False])
+def test_a_code_that_two_questions_of_ours_have_decides_neither(text: str, *, open_twice: bool) -> None:
+    one, other = question(1, code="K7"), question(2, code="K7")
+    gone = closed(3, at_ms=START, code="K7")
+    room = scene(one, other) if open_twice else scene(one, spent={Code("K7"): gone})
+    verdict = judge_said(said(text, at=START + 3_600_000), room)
+    match verdict:
+        case RejectSeveral(rejected=rejected):
+            assert rejected == ()
+        case _:
+            assert isinstance(verdict, AskWhich)
+    named = replace(room, named=NamesQuestion(one))
+    assert isinstance(judge_said(said("1"), named), Accept)

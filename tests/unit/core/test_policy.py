@@ -38,16 +38,16 @@ def test_an_unknown_room_and_a_route_without_approvers_cannot_be_asked() -> None
         check_reachable(POLICY, replace(OPS_ROUTE, approvers=frozenset()), ROOM)
 
 
-@pytest.mark.parametrize(("scope", "at"), [("session", 10), ("token", 30), ("route", 50)])
+@pytest.mark.parametrize(("scope", "at"), [("session", 10), ("token", 30), ("route", 50), ("all", 500)])
 def test_each_cap_is_reached_exactly_there(scope: str, at: int) -> None:
     def check(count: int) -> None:
-        counts = {f"of_{name}": count if name == scope else 0 for name in ("session", "token", "route")}
+        counts = {f"of_{name}": count if name == scope else 0 for name in ("session", "token", "route", "all")}
         check_caps(LIMITS, OPS_ROUTE, **counts)
 
     check(at - 1)
     with pytest.raises(errors.TooManyPending) as caught:
         check(at)
-    assert (caught.value.scope, caught.value.limit) == (scope, at)
+    assert (caught.value.scope, caught.value.limit) == ("daemon" if scope == "all" else scope, at)
 
 
 def test_an_invitation_is_followed_only_into_a_configured_room_and_by_its_approver() -> None:

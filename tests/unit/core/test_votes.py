@@ -23,6 +23,7 @@ from tests.examples import (
     FOUR,
     MALLORY,
     NEVER,
+    OPS,
     OPS_ROUTE,
     OWNER,
     POD,
@@ -60,7 +61,12 @@ def asked_for(person: UserId | None, *options: Option) -> Question:
 
 def vote(sender: UserId, option: Option = ALWAYS) -> Vote:
     return Vote(
-        sender=sender, option_id=option.option_id, event_id=EventId(f"${sender}"), ts=START + 1, at_ms=START + 2
+        sender=sender,
+        option_id=option.option_id,
+        room_id=OPS,
+        event_id=EventId(f"${sender}"),
+        ts=START + 1,
+        at_ms=START + 2,
     )
 
 

@@ -87,6 +87,12 @@ def test_every_part_of_the_input_is_shown_verbatim() -> None:
     assert first(title="x", rawInput="as text").preview == (TextPreview("Input", "as text"),)
 
 
+def test_every_member_of_the_input_is_shown_even_where_two_say_the_same() -> None:
+    long = "rm -rf /\n" * 3
+    parts = first(rawInput={"a": long, "text": long, "Text": long}).preview
+    assert parts == (TextPreview("a", long), TextPreview("text", long), TextPreview("Input Text", long))
+
+
 def test_a_text_that_the_input_says_already_is_not_said_twice() -> None:
     says = block(type="text", text="Create a file")
     request = first(title="x", rawInput={"description": "Create a file"}, content=[says, says])

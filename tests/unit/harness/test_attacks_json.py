@@ -15,7 +15,7 @@ EMOJI = '"\\ud83d\\ude00"'
 ALONE = '"\\ud83d"'
 
 
-@pytest.mark.parametrize("depth", [1, 50, 300])
+@pytest.mark.parametrize("depth", [1, 50, 150])
 def test_a_body_with_an_escaped_emoji_is_not_walked_through(depth: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Half a million values are a second of the one thread that answers everybody."""
 
@@ -26,7 +26,7 @@ def test_a_body_with_an_escaped_emoji_is_not_walked_through(depth: int, monkeypa
     assert read(nested(depth, EMOJI))
 
 
-@pytest.mark.parametrize("depth", [1, 50, 300])
+@pytest.mark.parametrize("depth", [1, 50, 150])
 def test_the_place_of_a_lone_surrogate_is_spelt_out_once_however_many_values_there_are(
     depth: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -54,6 +54,14 @@ def test_a_lone_surrogate_in_a_key_has_the_place_of_its_object() -> None:
     with pytest.raises(Invalid) as refused:
         read(f'{{"x": [{{{ALONE}: 1}}]}}'.encode())
     assert refused.value.loc == ("x", 0)
+
+
+@pytest.mark.parametrize("depth", [201, 300, 900, 980, 5_000])
+def test_a_body_that_could_be_read_here_and_not_everywhere_is_nested_too_deeply(depth: int) -> None:
+    assert read(b'{"x":' + b"[" * 199 + b"]" * 199 + b"}")
+    for opening, closing in ((b"[", b"]"), (b'{"a":', b"}")):
+        with pytest.raises(MalformedJson, match="nested too deeply"):
+            read(b'{"x":' + opening * (depth - 1) + b"1" + closing * (depth - 1) + b"}")
 
 
 def test_what_can_be_read_but_not_written_again_is_nested_too_deeply(monkeypatch: pytest.MonkeyPatch) -> None:

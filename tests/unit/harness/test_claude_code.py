@@ -18,7 +18,14 @@ CAPTURES = Path(__file__).resolve().parents[4] / "shared" / "tools" / "captures"
 AFTER_USE = {**BEFORE_USE, "hook_event_name": "PostToolUse", "tool_response": {"stdout": "", "stderr": ""}}
 STOP = {**hooks.COMMON, "hook_event_name": "Stop", "stop_hook_active": False}
 SESSION_END = {**hooks.COMMON, "hook_event_name": "SessionEnd", "reason": "other"}
-STOPPED = {"continue": False, "stopReason": hooks.NOT_READABLE.reason}
+
+
+def stopped(reason: str) -> dict[str, object]:
+    """The no where not even the event is known; "block" is what keeps a tool from running."""
+    return {"continue": False, "stopReason": reason, "decision": "block", "reason": reason}
+
+
+STOPPED = stopped(hooks.NOT_READABLE.reason)
 
 
 def closed_by(call: Any) -> Close:
@@ -150,7 +157,7 @@ def test_an_unknown_event_with_a_tool_in_it_stops_the_agent() -> None:
     call = body_of({"hook_event_name": "BeforeAnything", "tool_name": "Bash"})
     with pytest.raises(Invalid):
         claude_code.parse(call, DENY)
-    assert claude_code.refuse(call, hooks.TOO_MANY, DENY) == {"continue": False, "stopReason": hooks.TOO_MANY.reason}
+    assert claude_code.refuse(call, hooks.TOO_MANY, DENY) == stopped(hooks.TOO_MANY.reason)
 
 
 def test_an_event_that_is_named_twice_is_not_known() -> None:

@@ -112,7 +112,7 @@ def test_nineteen_choices_fit_and_a_long_one_stands_in_full_in_the_preview() -> 
     call = asking({"question": "Which?", "options": [{"label": f"{number} {long}"} for number in range(19)]})
     request = asked(claude_code, call)
     assert len(request.options) == 20
-    assert FieldPreview("Option in full", f"18 {long}") in request.preview
+    assert FieldPreview("Option 19 in full", f"18 {long}") in request.preview
     answer = told(claude_code, call, picked(request.options[18]))
     assert answer["hookSpecificOutput"]["decision"]["updatedInput"]["answers"] == {"Which?": f"18 {long}"}
 

@@ -59,7 +59,10 @@ def said(entry: Any) -> str | None:
         ),
         (
             {"type": "setMode", "mode": "acceptEdits", **SESSION},
-            "Always allow for this session: edits of files (mode `acceptEdits`)",
+            (
+                "Always allow for this session: edits of files, and commands that make, move, copy, change or "
+                "delete them (mode `acceptEdits`)"
+            ),
         ),
         (
             {"type": "setMode", "mode": "bypassPermissions", **SESSION},
@@ -153,7 +156,7 @@ def test_a_long_label_is_cut_and_stands_in_full_in_the_preview() -> None:
     (grant,) = grants_in([entry])
     assert len(grant.option.label) == 150
     assert grant.option.label.endswith("…")
-    assert notes_on([entry], (grant,)) == (FieldPreview("Option in full", grant.said),)
+    assert notes_on([entry], (grant,)) == (FieldPreview("Option 2 in full", grant.said),)
     assert "x" * 500 in grant.said
 
 

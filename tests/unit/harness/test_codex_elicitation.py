@@ -72,6 +72,20 @@ def test_nothing_is_remembered_that_codex_does_not_offer_to(persist: Any, lastin
         assert answer(call, took(foreign(name, scope=Scope.ALWAYS)))["result"] == CANCELLED
 
 
+def test_nothing_is_left_out_of_what_a_tool_is_called_with() -> None:
+    given = {"where": "", "ids": [], "filter": {}, "limit": None, "Message": "Allow", "force": "false"}
+    preview = asked(changed(TOOL_CALL, _meta=META | {"tool_params": given})).preview
+    for part in (
+        FieldPreview("where", ""),
+        FieldPreview("ids", "[]"),
+        FieldPreview("filter", "{}"),
+        FieldPreview("limit", "null"),
+        FieldPreview("Input Message", "Allow"),
+        FieldPreview("force", '"false"'),
+    ):
+        assert part in preview
+
+
 @pytest.mark.parametrize(
     "meta", [None, [], {}, {"persist": "always"}, {"codex_approval_kind": "x", "persist": "always"}]
 )

@@ -8,7 +8,7 @@ import pytest
 from agentpod_bot.core.ids import OptionId
 from agentpod_bot.core.model import Meaning, Option, Scope
 from agentpod_bot.errors import Invalid, MalformedJson
-from agentpod_bot.harness import hook_call, options
+from agentpod_bot.harness import hook_call, options, strict_json
 from agentpod_bot.harness.hook_call import ToolCall
 from tests.unit.harness import hooks
 from tests.unit.harness.hooks import DENY, TERMINAL, picked
@@ -26,7 +26,7 @@ def test_a_body_within_the_depth_that_is_followed_is_read(depth: int) -> None:
     assert hook_call.read(f'{{"x": {"[" * depth}{"]" * depth}}}'.encode())
 
 
-@pytest.mark.parametrize("depth", [hook_call.MAX_NESTING, 900, 100_000])
+@pytest.mark.parametrize("depth", [strict_json.MAX_NESTING, 900, 100_000])
 def test_a_deeper_body_is_refused(depth: int) -> None:
     with pytest.raises(MalformedJson, match="nested too deeply"):
         hook_call.read(f'{{"x": {"[" * depth}{"]" * depth}}}'.encode())
@@ -53,6 +53,25 @@ def test_what_is_no_object_has_no_members(body: bytes | None) -> None:
 def test_a_broken_object_is_read_as_far_as_it_says_one_thing() -> None:
     assert hook_call.read_leniently(b'{"a": 1, "a": 2, "hook_event_name": "x", "b": NaN}')["hook_event_name"] == "x"
     assert "hook_event_name" not in hook_call.read_leniently(b'{"hook_event_name": "x", "hook_event_name": "x"}')
+
+
+@pytest.mark.parametrize("event", ["PermissionRequest", "PreToolUse", "BeforeTool"])
+@pytest.mark.parametrize("rest", ['"x": ' + "[" * 5_000 + "]" * 5_000 + "}", '"tool_input": {"command": "rm'], ids=len)
+def test_the_event_of_a_body_that_is_cut_or_too_deep_is_found(event: str, rest: str) -> None:
+    body = f'{{"cwd": "/", "hook_event_name" : "{event}", {rest}'.encode()
+    assert hook_call.read_leniently(body) == {"hook_event_name": event}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"hook_event_name": "PostToolUse", "x": ',
+        '{"hook_event_name": "PreToolUse", "tool_input": {"hook_event_name": "PermissionRequest", "x": ',
+        r'{"tool_input": {"command": "\"hook_event_name\": \"PreToolUse\"", "x": ',
+    ],
+)
+def test_no_event_is_found_that_does_not_ask_or_is_not_the_only_one(text: str) -> None:
+    assert hook_call.read_leniently(text.encode()) == {}
 
 
 @pytest.mark.parametrize(

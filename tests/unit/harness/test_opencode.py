@@ -108,6 +108,14 @@ def test_a_diff_is_shown_as_one_and_an_edit_without_its_diff_is_not_all() -> Non
         assert not asked(call_of(permission="edit", metadata=lacking)).preview_complete
 
 
+@pytest.mark.parametrize("metadata", [{}, None, [], ""])
+@pytest.mark.parametrize("patterns", [["*"], "*", [], None, ["*", "*"]])
+def test_a_tool_of_which_nothing_says_with_what_it_is_called_is_not_all(metadata: Any, patterns: Any) -> None:
+    assert not asked(call_of(permission="docs_delete", patterns=patterns, metadata=metadata)).preview_complete
+    assert asked(call_of(permission="docs_delete", patterns=patterns, metadata={"q": "x"})).preview_complete
+    assert asked(call_of(permission="docs_delete", patterns=["docs/*"], metadata=metadata)).preview_complete
+
+
 def test_a_short_diff_is_a_text_of_its_own_too() -> None:
     request = asked(call_of(permission="edit", metadata={"diff": "+b"}))
     assert request.preview[0] == TextPreview("diff", "+b", "diff")

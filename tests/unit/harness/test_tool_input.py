@@ -65,8 +65,46 @@ def test_no_member_is_left_out_and_none_is_changed(given_input: dict[str, Any]) 
     parts = tool_input.preview_of(given_input)
     assert len(parts) == len(given_input)
     for part, (name, value) in zip(parts, given_input.items(), strict=True):
-        assert part.label in {name, "Command"}  # type: ignore[union-attr]  # an input is never shown as a diff
-        assert shown(part) == value if isinstance(value, str) else json.loads(shown(part)) == value
+        assert part.label in {name, f"Input {name}", "Command"}  # type: ignore[union-attr]  # an input is never shown as a diff
+        is_plain = isinstance(value, str) and shown(part) == value
+        assert is_plain or json.loads(shown(part)) == value
+
+
+@given(st.dictionaries(texts, texts, max_size=6))
+def test_no_member_passes_for_a_line_of_ours(given_input: dict[str, str]) -> None:
+    for part, name in zip(tool_input.preview_of(given_input), given_input, strict=True):
+        label = part.label  # type: ignore[union-attr]  # an input is never shown as a diff
+        begins_small = label[:1] == label[:1].lower()
+        assert begins_small or label == f"Input {name}" or (label, name) == ("Command", "command")
+
+
+@pytest.mark.parametrize("name", ["Command", "Tool", "Folder", "Note", "Option 1 in full", "Тool", "Ǆ", "Input"])
+def test_a_member_that_is_called_like_a_line_of_ours_is_said_to_be_one_of_the_input(name: str) -> None:
+    assert tool_input.preview_of({name: "x"}) == (FieldPreview(f"Input {name}", "x"),)
+
+
+@given(values, values)
+def test_two_short_values_that_differ_are_shown_differently(one: Any, other: Any) -> None:
+    if json.dumps(one) != json.dumps(other) and max(len(json.dumps(each)) for each in (one, other)) <= tool_input.SHORT:
+        assert tool_input.preview_of({"a": one}) != tool_input.preview_of({"a": other})
+
+
+@pytest.mark.parametrize("text", ["true", "null", "7", "-1.5e3", "[]", '{"a": 1}', '"x"'])
+def test_a_text_that_would_read_as_another_value_stands_in_quotation_marks(text: str) -> None:
+    assert tool_input.preview_of({"a": text}) == (FieldPreview("a", json.dumps(text)),)
+    assert tool_input.preview_of({"command": text}) == (TextPreview("Command", text, "bash"),)
+
+
+@pytest.mark.parametrize("text", ["True", "true story", "7 days", "[x]", "{", "-", "", "nulls", "2026-11-30"])
+def test_any_other_text_is_shown_as_it_is(text: str) -> None:
+    assert tool_input.preview_of({"a": text}) == (FieldPreview("a", text),)
+
+
+def test_a_label_of_ours_stays_as_it_is() -> None:
+    assert tool_input.fields_of({"Reason": "true", "Number": 7}) == (
+        FieldPreview("Reason", "true"),
+        FieldPreview("Number", "7"),
+    )
 
 
 def test_an_input_of_very_many_members_is_shown_whole() -> None:

@@ -9,7 +9,7 @@ import pytest
 from agentpod_bot.core.ids import EventId, UserId
 from agentpod_bot.core.room import Created, Powered, Powers, Unheeded
 from agentpod_bot.matrix.events import parse, parse_state
-from agentpod_bot.matrix.powers import creators_of, first_powers, powers_of
+from agentpod_bot.matrix.powers import creators_of, first_powers, level_to_send, powers_of
 
 POD = UserId("@pod:hs.example")
 OWNER = UserId("@owner:hs.example")
@@ -80,3 +80,19 @@ def test_state_under_another_key_or_no_state_gives_no_power(kind: str) -> None:
     assert parse_state(other) is None
     del other["state_key"]
     assert isinstance(parse(other, own=POD), Unheeded)
+
+
+@pytest.mark.parametrize(
+    ("content", "level"),
+    [
+        (None, 0),
+        ({}, 0),
+        ({"events_default": 50}, 50),
+        ({"events_default": 50, "events": {"m.reaction": 100}}, 50),
+        ({"events_default": 50, "events": {"m.room.message": 0}}, 0),
+        ({"events": {"m.room.message": "50"}}, 0),
+        ({"events_default": "50", "events": []}, 0),
+    ],
+)
+def test_sending_takes_the_level_of_its_type_or_else_the_usual_one(content: Any, level: int) -> None:
+    assert level_to_send(content, "m.room.message") == level

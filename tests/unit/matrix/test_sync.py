@@ -9,7 +9,7 @@ import pytest
 
 from agentpod_bot.core.ids import RoomId, UserId
 from agentpod_bot.errors import HomeserverUnavailable, RateLimited, Refused, StoreUnavailable, Unavailable
-from agentpod_bot.matrix.sync import SyncLoop
+from agentpod_bot.matrix.sync import POLL_MS, SyncLoop
 from tests.matrix.loop_parts import Memory, StepClock, loop_of, running
 
 if TYPE_CHECKING:
@@ -59,20 +59,20 @@ async def ran(script: Script, memory: Memory, clock: StepClock | None = None) ->
 async def test_each_sync_goes_on_from_the_last_handled_response() -> None:
     script = Script(answer("s2"), answer("s3"))
     await ran(script, Memory(frozenset({OPS}), where="s1"))
-    assert script.asked == [("s1", 0), ("s2", 30_000), ("s3", 30_000)]
+    assert script.asked == [("s1", 0), ("s2", POLL_MS), ("s3", POLL_MS)]
 
 
 async def test_after_a_fault_the_next_sync_does_not_wait_for_news() -> None:
     script = Script(answer("s2"), HomeserverUnavailable("cut"), answer("s3"))
     await ran(script, Memory(frozenset({OPS})))
-    assert script.asked == [(None, 0), ("s2", 30_000), ("s2", 0), ("s3", 30_000)]
+    assert script.asked == [(None, 0), ("s2", POLL_MS), ("s2", 0), ("s3", POLL_MS)]
 
 
 async def test_a_response_that_is_not_handled_is_asked_for_again() -> None:
     memory = Memory(frozenset({OPS}), failures=[StoreUnavailable("locked")])
     script = Script(answer("s2"), answer("s2b"))
     await ran(script, memory)
-    assert script.asked == [(None, 0), (None, 0), ("s2b", 30_000)]
+    assert script.asked == [(None, 0), (None, 0), ("s2b", POLL_MS)]
     assert memory.where == "s2b"
 
 
@@ -148,3 +148,40 @@ async def test_readiness_is_told_from_handled_responses_only() -> None:
     async with running(loop):
         await loop.first_sync_done.wait()
     assert loop.last_good_sync == 1.0
+
+
+class Meter:
+    """Remembers what was measured."""
+
+    def __init__(self) -> None:
+        self.heard: list[tuple[str, object]] = []
+
+    def synced(self, seconds: float) -> None:
+        self.heard.append(("synced", seconds))
+
+    def sync_handled(self, seconds: float) -> None:
+        self.heard.append(("handled", seconds))
+
+    def sync_failed(self, why: str) -> None:
+        self.heard.append(("failed", why))
+
+
+async def test_answers_handling_and_failures_are_measured() -> None:
+    meter = Meter()
+    memory = Memory(frozenset({OPS}), failures=[StoreUnavailable("full")])
+    script = Script(answer("s2"), HomeserverUnavailable("cut"), answer("s2"))
+    loop = SyncLoop(script, memory, StepClock(), jitter=lambda: 0.0, meter=meter)
+    async with running(loop):
+        await script.idle.wait()
+    assert [name if name != "failed" else value for name, value in meter.heard] == [
+        "synced",
+        "store_unavailable",
+        "homeserver_unavailable",
+        "synced",
+        "handled",
+    ]
+
+
+def test_a_poll_is_over_before_readiness_has_to_know_of_a_dead_token() -> None:
+    """A homeserver lets a poll wait that began with a good token."""
+    assert POLL_MS <= 8_000

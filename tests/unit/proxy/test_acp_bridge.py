@@ -220,6 +220,23 @@ async def test_the_client_cannot_answer_in_the_place_of_the_room(room: Room) -> 
     await bridge.ended()
 
 
+@pytest.mark.parametrize("rpc_id", ["5.0", "5e0"])
+async def test_a_reply_of_the_client_does_not_pass_by_writing_the_id_in_another_way(room: Room, rpc_id: str) -> None:
+    bridge = bridged(room, question())
+    call = await room.next()
+    deep = "[" * 3_000 + "]" * 3_000
+    result = json.dumps(selected()["result"])
+    for more in ('""', deep):
+        line = f'{{"jsonrpc":"2.0","id":{rpc_id},"result":{result},"more":{more}}}\n'
+        bridge.says.feed_data(line.encode())
+        bridge.says.feed_data(line.replace("more", "m\ud800").encode("utf-8", "surrogatepass"))
+    bridge.say({"jsonrpc": "2.0", "id": 6, "result": {}})
+    assert await bridge.heard() == {"jsonrpc": "2.0", "id": 6, "result": {}}
+    call.answer(selected(5, "no"))
+    assert await bridge.heard() == selected(5, "no")
+    await bridge.ended()
+
+
 async def test_two_calls_under_one_id_are_never_allowed(room: Room) -> None:
     bridge = bridged(room, question(call="harmless"), question(call="harmful"))
     assert await bridge.heard() == {"jsonrpc": "2.0", "id": 5, "result": CANCELLED}
@@ -252,6 +269,25 @@ async def test_a_question_that_two_readers_would_read_differently_is_asked_nobod
     assert json.loads(await bridge.line())["id"] == 5
     assert "could not be read" in bridge.said[0]
     await bridge.ended()
+
+
+@pytest.mark.parametrize("depth", [300, 1_000, 3_000])
+async def test_a_question_that_is_nested_too_deeply_is_a_no_and_does_not_reach_the_client(
+    room: Room, depth: int
+) -> None:
+    program = """
+import sys
+deep = "[" * int(sys.argv[1]) + "]" * int(sys.argv[1])
+call = '{"toolCallId":"c","title":"Look","rawInput":{"x":%s}}' % deep
+print('{"jsonrpc":"2.0","id":5,"method":"session/request_permission","params":{"sessionId":"s1","toolCall":%s,'
+      '"options":[{"optionId":"ok","name":"Allow","kind":"allow_once"}]}}' % call, flush=True)
+print(sys.stdin.readline())
+"""
+    bridge = Bridged(acp, AcpTalk(), room.endpoint, [sys.executable, "-c", program, str(depth)])
+    assert json.loads(await bridge.line()) == {"jsonrpc": "2.0", "id": 5, "result": CANCELLED}
+    assert "nested too deeply" in bridge.said[0]
+    await bridge.ended()
+    assert room.calls.empty()
 
 
 def elicitation(schema: dict[str, Any]) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from agentpod_bot.proxy import acp_talk, pipes
 from agentpod_bot.proxy.acp_talk import AcpTalk
 from agentpod_bot.proxy.pipes import Sink, Source, lines
-from agentpod_bot.proxy.talk import Memory, key_of
+from agentpod_bot.proxy.talk import Asked, Memory, Replied, key_of, message_of, shallow
 
 
 class Chunks:
@@ -148,3 +148,60 @@ def test_no_message_of_any_shape_stops_a_bridge(message: Any) -> None:
     talk.from_agent(line)
     talk.from_agent(update("s", "c"))
     talk.from_agent(line)
+
+
+QUESTION = '{"jsonrpc":"2.0","id":5,"method":"session/request_permission","params":{"sessionId":"s","x":%s}}'
+DEPTHS = (64, 300, 940, 960, 970, 975, 980, 985, 990, 1_000, 5_000, 100_000)
+
+
+@pytest.mark.parametrize("depth", DEPTHS)
+@pytest.mark.parametrize("brackets", [("[", "]"), ('{"a":', "}")], ids=["lists", "objects"])
+def test_a_question_goes_to_the_room_however_deep_it_is_nested(depth: int, brackets: tuple[str, str]) -> None:
+    opening, closing = brackets
+    line = (QUESTION % (opening * depth + "1" + closing * depth)).encode()
+    asked = AcpTalk().from_agent(line)
+    assert isinstance(asked, Asked)
+    assert (asked.key, asked.session) == ("5", "s")
+
+
+@pytest.mark.parametrize(
+    "odd", [b'"\xff"', b'"\xed\xa0\x80"', b"1" * 10_000, b'"\\ud800"', b"NaN", b'{"a":1,"a":2}'], ids=len
+)
+def test_a_question_that_could_be_read_in_two_ways_does_not_reach_the_client(odd: bytes) -> None:
+    asked = AcpTalk().from_agent(QUESTION.encode().replace(b"%s", odd))
+    assert isinstance(asked, Asked)
+    assert asked.fault or odd.isdigit()  # the adapter looks at numbers
+
+
+@pytest.mark.parametrize("odd", ['{"command":"rm","command":"ls"}', "[" * 2_000 + "]" * 2_000], ids=len)
+def test_a_question_about_a_tool_call_that_could_be_read_in_two_ways_is_asked_nobody(odd: str) -> None:
+    talk = AcpTalk()
+    talk.from_agent(update("s", "c", title="Run", rawInput="?").replace(b'"?"', odd.encode()))
+    talk.from_agent(update("s", "c", title="List"))
+    asked = talk.from_agent(ask("s", "c"))
+    assert isinstance(asked, Asked)
+    assert asked.fault
+    other = talk.from_agent(ask("s", "other"))
+    assert isinstance(other, Asked)
+    assert other.fault is None
+
+
+@pytest.mark.parametrize("rpc_id", ["5", "5.0", "5e0", "0.5e1"])
+def test_a_reply_of_the_client_is_known_as_one_however_it_writes_the_id(rpc_id: str) -> None:
+    deep = "[" * 5_000 + "]" * 5_000
+    for line in (f'{{"id":{rpc_id},"result":{{}}}}', f'{{"id":{rpc_id},"result":{deep}}}'):
+        assert AcpTalk().from_client(line.encode()) == Replied("5")
+        assert AcpTalk().from_client(line.encode().replace(b"result", b"\xff")) == Replied("5")
+
+
+@given(JSON)
+def test_what_is_not_deep_is_read_unchanged(value: Any) -> None:
+    text = json.dumps({"a": value})
+    assert shallow(text) == text
+    assert message_of(text.encode()) == {"a": value}
+
+
+def test_of_what_is_deep_the_rest_is_read_unchanged() -> None:
+    deep = "[" * 2_000 + '"]}"' + "]" * 2_000
+    found = message_of(f'{{"a":"[{{\\"","b":{deep},"c":{{"d":{deep}}},"e":5}}'.encode())
+    assert (found["a"], found["c"].keys(), found["e"]) == ('[{"', {"d"}, 5)

@@ -30,7 +30,7 @@ from agentpod_bot.render.content import MAX_CARD_BYTES, MAX_EVENT_BYTES, card_si
 from agentpod_bot.render.question import compose
 from tests.examples import ALLOW, ALWAYS, FOUR, NEVER, REJECT
 from tests.unit.core.test_text import hides
-from tests.unit.render.samples import ASKED, MINUTE, composed, golden
+from tests.unit.render.samples import ASKED, MINUTE, OWNER, composed, golden
 
 CASES = Path(__file__).resolve().parents[4] / "shared" / "spec" / "permission.v2.cases.json"
 NUMBERED = re.compile(r"^\d+\.", re.MULTILINE)
@@ -441,3 +441,20 @@ def test_every_question_is_valid_bounded_clean_and_lists_exactly_what_it_offers(
             assert offered.option.meaning is Meaning.REJECT
         if not shown_whole:
             assert (offered.option.meaning, offered.option.scope) != (Meaning.APPROVE, Scope.ALWAYS)
+
+
+def test_what_needs_several_people_is_said_beforehand_in_the_block() -> None:
+    content = compose(ASKED, mentions=(OWNER,), other_codes=frozenset(), quorum=2)[1]
+    line = "Always allow needs 2 people."
+    assert content["body"].replace(f"\n{line}", "") == composed()["body"]
+    assert f"\n{line}\n\n1. Allow once" in content["body"]
+    assert line in content["formatted_body"]
+    assert {**content, "body": "", "formatted_body": ""} == {**composed(), "body": "", "formatted_body": ""}
+
+
+@pytest.mark.parametrize("complete", [True, False])
+def test_nothing_is_said_of_people_where_one_is_enough_for_all_that_is_offered(*, complete: bool) -> None:
+    quorum = 1 if complete else 3  # what would need three is not offered then
+    asked = replace(ASKED, preview_complete=complete)
+    content = compose(asked, mentions=(OWNER,), other_codes=frozenset(), quorum=quorum)[1]
+    assert "people" not in content["body"]

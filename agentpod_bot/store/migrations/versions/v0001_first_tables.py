@@ -139,21 +139,56 @@ def upgrade() -> None:
     )
     op.create_table(
         "audit",
-        sa.Column("seq", NUMBER, nullable=False),
+        sa.Column("seq", NUMBER, autoincrement=False, nullable=False),
         sa.Column("at_ms", sa.BigInteger(), nullable=False),
         sa.Column("what", sa.Text(), nullable=False),
-        sa.Column("question_row", NUMBER),
+        sa.Column("question_row", sa.BigInteger()),
         sa.Column("client", sa.Text()),
         sa.Column("request_id", sa.Text()),
         sa.Column("revision", sa.BigInteger()),
+        sa.Column("digest", sa.Text()),
         sa.Column("room_id", sa.Text()),
         sa.Column("sender", sa.Text()),
         sa.Column("event_id", sa.Text()),
-        sa.Column("detail", sa.JSON()),
-        sa.ForeignKeyConstraint(["question_row"], ["questions.row"], name="fk_audit_question_row", ondelete="CASCADE"),
+        sa.Column("option_id", sa.Text()),
+        sa.Column("meaning", sa.Text()),
+        sa.Column("scope", sa.Text()),
+        sa.Column("detail", sa.Text()),
+        sa.Column("hash", sa.Text(), nullable=False),
         sa.PrimaryKeyConstraint("seq", name="pk_audit"),
     )
+    op.create_index("ix_audit_client_seq", "audit", ["client", "seq"])
     op.create_index("ix_audit_question_row", "audit", ["question_row"])
+    op.create_table(
+        "copies",
+        sa.Column("question_row", NUMBER, autoincrement=False, nullable=False),
+        sa.Column("route", sa.Text(), nullable=False),
+        sa.Column("room_id", sa.Text(), nullable=False),
+        sa.Column("asked_at_ms", sa.BigInteger(), nullable=False),
+        sa.Column("event_id", sa.Text()),
+        sa.Column("shown_ts", sa.BigInteger()),
+        sa.Column("shown_closed_ts", sa.BigInteger()),
+        sa.Column("withdrawn_at_ms", sa.BigInteger()),
+        sa.Column("offered", sa.JSON(), nullable=False),
+        sa.Column("masked", sa.Boolean(), nullable=False),
+        sa.Column("attachment", sa.Text(), nullable=False),
+        sa.Column("file_uri", sa.Text()),
+        sa.CheckConstraint(
+            "attachment IN ('none', 'wanted', 'uploaded', 'shown', 'failed')", name="ck_copies_attachment"
+        ),
+        sa.ForeignKeyConstraint(["question_row"], ["questions.row"], name="fk_copies_question_row", ondelete="CASCADE"),
+        sa.PrimaryKeyConstraint("question_row", name="pk_copies"),
+    )
+    op.create_index("ix_copies_event_id", "copies", ["event_id"], **only_where("event_id IS NOT NULL"))
+    op.create_index("ix_copies_room_id", "copies", ["room_id"])
+    op.create_table(
+        "audit_anchor",
+        sa.Column("place", sa.SmallInteger(), autoincrement=False, nullable=False),
+        sa.Column("seq", sa.BigInteger(), nullable=False),
+        sa.Column("hash", sa.Text(), nullable=False),
+        sa.CheckConstraint("place = 1", name="ck_audit_anchor_place"),
+        sa.PrimaryKeyConstraint("place", name="pk_audit_anchor"),
+    )
     op.create_table(
         "decisions",
         sa.Column("question_row", NUMBER, autoincrement=False, nullable=False),
@@ -192,6 +227,7 @@ def upgrade() -> None:
         sa.Column("state", sa.Text(), nullable=False),
         sa.Column("priority", sa.SmallInteger(), nullable=False),
         sa.Column("not_before_ms", sa.BigInteger(), nullable=False),
+        sa.Column("due_ms", sa.BigInteger(), nullable=False),
         sa.Column("attempts", sa.Integer(), nullable=False),
         sa.Column("txn_id", sa.Text(), nullable=False),
         sa.Column("event_type", sa.Text(), nullable=False),
@@ -202,21 +238,22 @@ def upgrade() -> None:
         sa.CheckConstraint("(state = 'sent') = (event_id IS NOT NULL)", name="ck_outbox_event_id"),
         sa.CheckConstraint("(state = 'sent') = (sent_at_ms IS NOT NULL)", name="ck_outbox_sent_at_ms"),
         sa.CheckConstraint("state IN ('unsent', 'sent', 'abandoned')", name="ck_outbox_state"),
-        sa.CheckConstraint("priority IN (0, 1, 2, 3, 4, 5, 6)", name="ck_outbox_priority"),
+        sa.CheckConstraint("priority IN (0, 1, 2, 3, 4, 5, 6, 7)", name="ck_outbox_priority"),
         sa.ForeignKeyConstraint(["question_row"], ["questions.row"], name="fk_outbox_question_row", ondelete="CASCADE"),
         sa.PrimaryKeyConstraint("effect_id", name="pk_outbox"),
         sa.UniqueConstraint("txn_id", name="uq_outbox_txn_id"),
         sqlite_autoincrement=True,
     )
     op.create_index("ix_outbox_event_id", "outbox", ["event_id"], **only_where("event_id IS NOT NULL"))
+    op.create_index("ix_outbox_hints", "outbox", ["room_id", "not_before_ms"], **only_where("priority = 6"))
     op.create_index("ix_outbox_room_id_effect", "outbox", ["room_id", "effect"])
     op.create_index(
         "ix_outbox_unsent", "outbox", ["room_id", "priority", "effect_id"], **only_where("state = 'unsent'")
     )
     op.create_index(
-        "uq_outbox_question_row_effect",
+        "uq_outbox_question_row_room_id_effect",
         "outbox",
-        ["question_row", "effect"],
+        ["question_row", "room_id", "effect"],
         unique=True,
         **only_where("question_row IS NOT NULL"),
     )
@@ -229,6 +266,7 @@ def upgrade() -> None:
         sa.Column("question_row", NUMBER, nullable=False),
         sa.Column("sender", sa.Text(), nullable=False),
         sa.Column("option_id", sa.Text(), nullable=False),
+        sa.Column("room_id", sa.Text(), nullable=False),
         sa.Column("event_id", sa.Text(), nullable=False),
         sa.Column("ts", sa.BigInteger(), nullable=False),
         sa.Column("at_ms", sa.BigInteger(), nullable=False),
@@ -237,3 +275,10 @@ def upgrade() -> None:
         sa.UniqueConstraint("question_row", "sender", name="uq_votes_question_row_sender"),
     )
     op.create_index("ix_votes_event_id", "votes", ["event_id"])
+    op.create_table(
+        "write_checks",
+        sa.Column("slot", sa.SmallInteger(), nullable=False),
+        sa.Column("at_ms", sa.BigInteger(), nullable=False),
+        sa.CheckConstraint("slot = 1", name="ck_write_checks_slot"),
+        sa.PrimaryKeyConstraint("slot", name="pk_write_checks"),
+    )

@@ -1,4 +1,7 @@
-"""How the votes for an open question are shown: the same question, with lines that say who is for what."""
+"""An open question of which there is more to say: the same question, with lines that say it.
+
+They say who is for an option that needs several people, and where else it was asked.
+"""
 
 from __future__ import annotations
 
@@ -14,16 +17,16 @@ if TYPE_CHECKING:
     from agentpod_bot.core.votes import Tally
 
 
-def votes_shown(question: Question, asked: Mapping[str, Any], tallies: Sequence[Tally]) -> dict[str, Any]:
-    """Return the content of an edit that repeats `asked`, the question's own content, and adds who voted.
+def still_asked(question: Question, asked: Mapping[str, Any], tallies: Sequence[Tally]) -> dict[str, Any]:
+    """Return the content of an edit that repeats `asked`, the question's own content, and adds what became of it.
 
     The lines stand at the end of the question's block; all else stays as it was asked,
     envelope and card included. It pings nobody. Where so much does not fit into one
     event, it is a notice below the question instead. `ValueError`: it has no event.
     """
     if question.event_id is None:
-        raise ValueError("a question that is not in the room has no votes to show")
-    lines = [sentences.votes_line(tally.option, tally.voters, tally.needed) for tally in tallies]
+        raise ValueError("a question that is not in the room cannot be shown there again")
+    lines = [*_elsewhere(question), *(sentences.votes_line(each.option, each.voters, each.needed) for each in tallies)]
     said = " · ".join(lines) or sentences.NO_VOTES
     shown = _with_lines(question, asked, lines)
     if shown is not None:
@@ -37,6 +40,13 @@ def votes_shown(question: Question, asked: Mapping[str, Any], tallies: Sequence[
         if event_size(edit) <= MAX_EVENT_BYTES:
             return edit
     return notice(f"{question.asked.code}: {said}", reply_to=question.event_id, thread=None)
+
+
+def _elsewhere(question: Question) -> list[str]:
+    copy = question.copy
+    if question.original is not None or copy is None or copy.event_id is None or copy.withdrawn_at_ms is not None:
+        return []
+    return [sentences.also_asked(question.asked, copy)]
 
 
 def _with_lines(question: Question, asked: Mapping[str, Any], lines: list[str]) -> dict[str, Any] | None:

@@ -1,0 +1,160 @@
+"""What `doctor` makes of what it sees: a line each, good or bad, and what to do. Nothing is looked at here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from agentpod_bot.core.policy import Policy, Route
+    from agentpod_bot.core.room import RoomState
+    from agentpod_bot.store.examination import Examined
+
+LITTLE_SPACE = 100 * 1024 * 1024
+SKEW_WARN_MS = 5_000
+SKEW_FAIL_MS = 60_000
+MINUTE_MS = 60_000
+
+
+class Grade(StrEnum):
+    """How bad it is. Only `FAIL` keeps questions from being asked or answered."""
+
+    OK = "ok"
+    WARN = "warn"
+    FAIL = "fail"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One line. `remedy` says what to do, where something is to be done."""
+
+    grade: Grade
+    what: str
+    said: str
+    remedy: str | None = None
+
+    def __str__(self) -> str:
+        """The line as it is printed."""
+        said = self.said if self.remedy is None else f"{self.said}; {self.remedy}"
+        return f"{self.grade:<5} {self.what}: {said}"
+
+
+def ok(what: str, said: str) -> Finding:
+    """All is well."""
+    return Finding(Grade.OK, what, said)
+
+
+def warn(what: str, said: str, remedy: str) -> Finding:
+    """It works, but not as it should."""
+    return Finding(Grade.WARN, what, said, remedy)
+
+
+def fail(what: str, said: str, remedy: str) -> Finding:
+    """It does not work."""
+    return Finding(Grade.FAIL, what, said, remedy)
+
+
+def of_store(path: Path, found: Examined, now_ms: int) -> Iterator[Finding]:
+    """The store's folder, files, space, soundness, schema, and what stands in it."""
+    if found.folder_fault is not None:
+        yield Finding(Grade.FAIL, "store folder", found.folder_fault)
+    else:
+        yield ok(
+            "store folder", f"{path.parent} is for its owner alone" if found.free_bytes is not None else "none yet"
+        )
+    for name, mode in sorted(found.file_modes.items()):
+        yield warn("store files", f"{name} has mode {mode:04o}", "the next start makes it 0600")
+    if found.free_bytes is not None and found.free_bytes < LITTLE_SPACE:
+        grade = Grade.WARN if found.free_bytes else Grade.FAIL
+        left = f"{found.free_bytes // 1024} KiB are left on the disk of {path.parent}"
+        yield Finding(grade, "disk space", left, "make room: without it nothing can be asked, and no answer is kept")
+    if not found.exists:
+        yield warn(
+            "store", f"{path} is not there", "the first start makes it; if it was there before, restore a backup"
+        )
+        return
+    if found.fault is not None:
+        yield fail("store", f"{path}: {found.fault}", "restore a backup, see docs/store.md")
+        return
+    if found.checked_whole:
+        yield ok("store", f"{path} is sound, its schema is {found.schema}")
+    else:
+        yield warn("store", f"{path} is too large to be checked in time", "back it up: that checks all of the copy")
+    if found.schema != found.newest_schema:
+        yield warn("store schema", f"{found.schema}, not {found.newest_schema}", "the next start brings it up to date")
+    running = "no daemon has it open" if found.held_by is None else f"process {found.held_by} has it open"
+    oldest = (
+        ""
+        if found.oldest_open_ms is None
+        else f", the oldest {max(0, now_ms - found.oldest_open_ms) // MINUTE_MS} min old"
+    )
+    yield ok("open questions", f"{found.open_questions}{oldest}; {found.unsent} events are to be sent; {running}")
+
+
+def of_clock(skew_ms: int | None) -> Finding:
+    """How far our clock and the homeserver's are apart: deadlines go by the one, answers are dated by the other."""
+    if skew_ms is None:
+        return warn("clock", "the homeserver does not say what time it is", "compare the clocks yourself")
+    said = f"{abs(skew_ms) / 1000:.0f} s {'behind' if skew_ms > 0 else 'ahead of'} the homeserver's"
+    if abs(skew_ms) >= SKEW_FAIL_MS:
+        return fail("clock", said, "set the clocks (NTP): answers are judged by the homeserver's time of them")
+    if abs(skew_ms) >= SKEW_WARN_MS:
+        return warn("clock", said, "set the clocks (NTP)")
+    return ok("clock", "agrees with the homeserver's")
+
+
+@dataclass(frozen=True, slots=True)
+class Levels:
+    """The power levels that it takes in a room to send what the bot sends."""
+
+    message: int
+    reaction: int
+
+
+def of_room(policy: Policy, route: Route, room: RoomState, levels: Levels | None) -> Iterator[Finding]:
+    """Whether questions of a route reach somebody who can answer. `levels` None: they could not be read."""
+    what = f"route {route.name}"
+    if room.replaced:
+        yield fail(what, f"the room {room.room_id} was replaced by another", "name the new room in the configuration")
+    if not room.bot_joined:
+        yield fail(what, f"{policy.own} is not in the room {room.room_id}", "have an approver invite it there")
+        return
+    match room.encrypted:
+        case True:
+            yield fail(what, "its room is encrypted, and this bot cannot encrypt", "use a room without encryption")
+        case None:
+            yield fail(what, "whether its room is encrypted is not known", "see the homeserver's answers above")
+        case False:
+            pass
+    yield from _of_approvers(policy, route, room)
+    if levels is None or room.powers is None:
+        yield warn(what, "the room's power levels could not be read", "see to it that the bot may send messages there")
+        return
+    if not room.has_power(policy.own, levels.message):
+        yield fail(what, f"sending messages takes power level {levels.message}", f"give it to {policy.own}")
+    elif route.reactions == "seed" and not room.has_power(policy.own, levels.reaction):
+        remedy = f"give it to {policy.own}, or set routes.{route.name}.reactions to accept"
+        yield warn(what, f"sending reactions takes power level {levels.reaction}", remedy)
+    else:
+        yield ok(what, f"the bot is in {room.room_id} and may send there")
+
+
+def _of_approvers(policy: Policy, route: Route, room: RoomState) -> Iterator[Finding]:
+    what = f"route {route.name}"
+    there = sorted(user_id for user_id in room.joined if policy.is_approver(user_id, route, room))
+    absent = sorted(route.approvers - room.joined)
+    if not there:
+        yield fail(what, "none of its approvers is in the room", f"have them join: {', '.join(absent)}")
+    elif len(there) < route.quorum:
+        said = f"{len(there)} approvers are in the room, and some options need {route.quorum}"
+        yield fail(what, said, "have more of them join, or lower the quorum")
+    else:
+        yield ok(what, f"{len(there)} approvers are in the room")
+        if absent:
+            yield warn(
+                what, f"not in the room: {', '.join(absent)}", "invite them: whoever is not joined cannot answer"
+            )

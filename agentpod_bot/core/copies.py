@@ -1,0 +1,73 @@
+"""A question as each of its rooms has it.
+
+A question is asked in the room of its route. Where nobody answers, it may be asked once
+more, in the room of a second route, by a copy: one row, one code and one decision, but an
+event, approvers and a file of its own. Seen in that room a question has the copy's place in
+the place of its own, so that whoever judges an answer there judges it by that room's rules.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from agentpod_bot.core.model import Closing, Outcome, Question, Status
+
+if TYPE_CHECKING:
+    from agentpod_bot.core.ids import RoomId
+    from agentpod_bot.core.model import Copy, Offered
+
+
+def seen_in(question: Question, room_id: RoomId) -> Question | None:
+    """The question as a room has it; None where it is not asked there."""
+    whole = question.whole
+    if whole.asked.room_id == room_id:
+        return whole
+    if whole.copy is not None and whole.copy.room_id == room_id:
+        return _as_copied(whole, whole.copy)
+    return None
+
+
+def places(question: Question) -> tuple[Question, ...]:
+    """The question as each room has it in which it is asked, that of its own route first."""
+    whole = question.whole
+    return (whole,) if whole.copy is None else (whole, _as_copied(whole, whole.copy))
+
+
+def is_gone(place: Question) -> bool:
+    """Whether the event of this place is gone from its room, or never came there: no edit can show anything of it."""
+    if place.original is None:
+        return place.status is Status.UNDELIVERABLE
+    return place.copy is not None and place.copy.withdrawn_at_ms is not None
+
+
+def offers_alike(one: tuple[Offered, ...], other: tuple[Offered, ...]) -> bool:
+    """Whether the same numbers stand for the same options."""
+    return [(each.position, each.option) for each in one] == [(each.position, each.option) for each in other]
+
+
+def _as_copied(whole: Question, copy: Copy) -> Question:
+    status, closing = whole.status, whole.closing
+    if whole.is_open and copy.withdrawn_at_ms is not None:
+        closing = Closing(Outcome.UNDELIVERABLE, at_ms=copy.withdrawn_at_ms)
+        status = closing.outcome.status
+    elif whole.is_open and copy.event_id is None:
+        status = Status.QUEUED
+    return replace(
+        whole,
+        asked=replace(
+            whole.asked,
+            route=copy.route,
+            room_id=copy.room_id,
+            offered=copy.offered,
+            masked=copy.masked,
+            attachment=copy.attachment,
+            file_uri=copy.file_uri,
+        ),
+        status=status,
+        closing=closing,
+        event_id=copy.event_id,
+        shown_ts=copy.shown_ts,
+        shown_closed_ts=copy.shown_closed_ts,
+        original=whole,
+    )
