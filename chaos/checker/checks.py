@@ -217,9 +217,9 @@ def disagreeing(scene: Scene) -> Found:
         decision = view["decision"]
         if decision is None:
             continue
-        by, event_id = decision.get("answered_by"), decision.get("event_id")
+        wanted_line = tuple(decision.get(each) for each in ("outcome", "answered_by", "event_id", "option_id"))
         ends = [line for line in scene.audited[key] if line.what in ENDS]
-        if [(line.what, line.sender, line.event_id) for line in ends[:1]] != [(decision["outcome"], by, event_id)]:
+        if [(line.what, line.sender, line.event_id, line.option_id) for line in ends[:1]] != [wanted_line]:
             yield name(key), "the audit has another end than the daemon lists"
     for shown, question, view in _ended_questions(scene):
         decision, key = view["decision"], shown.key(question)

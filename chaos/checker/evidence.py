@@ -43,6 +43,7 @@ class Audited:
     revision: int | None
     sender: str | None
     event_id: str | None
+    option_id: str | None
 
 
 @dataclass(frozen=True)
@@ -121,7 +122,7 @@ def _audit(store: str) -> tuple[Audited, ...]:
     connection = sqlite3.connect(f"file:{store}?mode=ro", uri=True)
     try:
         rows = connection.execute(
-            "SELECT what, client, request_id, revision, sender, event_id FROM audit ORDER BY seq"
+            "SELECT what, client, request_id, revision, sender, event_id, option_id FROM audit ORDER BY seq"
         ).fetchall()
     finally:
         connection.close()

@@ -4,7 +4,7 @@ import copy
 import json
 import subprocess
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -114,18 +114,15 @@ class Story:
     def audited(
         self,
         what: str,
-        request_id: str | None,
+        request_id: str,
         revision: int = 1,
         *,
         sender: str | None = None,
         event_id: str | None = None,
+        option: str | None = None,
     ) -> None:
         """A line of the audit."""
-        self.audit.append(
-            Audited(
-                what, "laptop" if request_id else None, request_id, revision if request_id else None, sender, event_id
-            )
-        )
+        self.audit.append(Audited(what, "laptop", request_id, revision, sender, event_id, option))
 
     def decided(
         self, request_id: str, by: str, option: str, event_id: str, *, revision: int = 1, comment: str | None = None
@@ -152,7 +149,8 @@ class Story:
         view = self.listed[request_id, revision]
         view |= {"status": "over", "decision": decision}
         by, event_id = decision.get("answered_by"), decision.get("event_id")
-        self.audited(decision["outcome"], request_id, revision, sender=by, event_id=event_id)
+        option = decision.get("option_id")
+        self.audited(decision["outcome"], request_id, revision, sender=by, event_id=event_id, option=option)
         question = next(
             event["event_id"]
             for event in self.events
@@ -467,7 +465,12 @@ def list_says_otherwise(story: Story) -> None:
 
 def audit_says_otherwise(story: Story) -> None:
     place = next(n for n, line in enumerate(story.audit) if line.what == "selected")
-    story.audit[place] = Audited("expired", "laptop", "r1", 1, None, None)
+    story.audit[place] = Audited("expired", "laptop", "r1", 1, None, None, None)
+
+
+def audit_has_another_option(story: Story) -> None:
+    place = next(n for n, line in enumerate(story.audit) if line.what == "selected")
+    story.audit[place] = replace(story.audit[place], option_id="reject_once")
 
 
 def room_says_otherwise(story: Story) -> None:
@@ -504,6 +507,7 @@ WRONG = [
     undeliverable,
     list_says_otherwise,
     audit_says_otherwise,
+    audit_has_another_option,
     room_says_otherwise,
     room_says_allowed_of_an_expiry,
     notice_says_approved,
