@@ -41,6 +41,9 @@ if TYPE_CHECKING:
 
 FEWEST_REAL = 500
 FEWEST_FAKE = 5_000
+USUAL_REAL = 5.0
+USUAL_FAKE = 20.0
+"""Minutes that so many requests take at most on two cores that do nothing else."""
 SETTLE_S = 150.0
 STALLED_S = 60.0
 """For so long nothing may come to its end in calm weather."""
@@ -105,7 +108,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _options(arguments: Sequence[str] | None) -> tuple[Options, Path | None]:
     parser = argparse.ArgumentParser(description="Make faults of every kind, and check that nothing was lost by them.")
-    parser.add_argument("--minutes", type=float, default=5.0, help="how long it takes, about (5)")
+    parser.add_argument(
+        "--minutes", type=float, help=f"how long it takes at most, about ({USUAL_REAL:g}, with --fake {USUAL_FAKE:g})"
+    )
     parser.add_argument("--requests", type=int, help=f"how many ({FEWEST_REAL}, with --fake {FEWEST_FAKE}, or more)")
     parser.add_argument("--rooms", type=int, default=20, help="an even number (20)")
     parser.add_argument("--fake", action="store_true", help="on the fake homeserver of the tests")
@@ -113,8 +118,9 @@ def _options(arguments: Sequence[str] | None) -> tuple[Options, Path | None]:
     parser.add_argument("--keep", type=Path, help="a new folder for logs, store and manifest, which is not removed")
     given = parser.parse_args(arguments)
     fewest = FEWEST_FAKE if given.fake else FEWEST_REAL
-    minutes = max(given.minutes, 12.0) if given.fake and given.requests is None else given.minutes
-    requests = given.requests or max(fewest, int(fewest * minutes / (12 if given.fake else 5)))
+    usual = USUAL_FAKE if given.fake else USUAL_REAL
+    minutes = given.minutes or usual
+    requests = given.requests or max(fewest, int(fewest * minutes / usual))
     seed = secrets.randbelow(1_000_000) if given.seed is None else given.seed
     most_open = 200
     if given.rooms < 2 or given.rooms % 2:  # noqa: PLR2004 - each client needs a room

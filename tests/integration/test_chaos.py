@@ -20,7 +20,7 @@ async def test_in_a_short_storm_nothing_is_lost_doubled_wrong_or_unauthorised(tm
     """A homeserver of its own, for it is killed twice; `python chaos/run.py --seed …` repeats the plan."""
     if importlib.util.find_spec("synapse") is None:
         pytest.skip("needs the extra `demo`")
-    options = Options(SEED, requests=100, rooms=6, minutes=3.0, asking_s=40.0)
+    options = Options(SEED, requests=100, rooms=6, minutes=3.0, asking_s=35.0)
     result = await run(options, tmp_path)
     assert result.kept, result.text()
     assert result.figures["homeserver gone"] == 2
