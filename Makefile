@@ -2,7 +2,7 @@
 # Options for the program behind a target: make demo ARGS="--answers 1,Reject"
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-dev test-harness fuzz lint types layers check bench chaos lock clean
+.PHONY: help venv demo test test-dev test-harness fuzz crash chaos lint types layers check bench lock clean
 .DELETE_ON_ERROR:
 
 VENV := .venv
@@ -33,11 +33,15 @@ test: $(DEV) ## Run all tests (ARGS="-k name")
 test-harness: $(DEV) ## Run the tests with the real harness programs (npm, 1.3 GB)
 	@$(PY) -m tests.harness.programs
 	@$(PY) -m pytest -m harness tests/harness $(ARGS)
+
 test-dev: $(DEV) ## Run them with Python's development mode: no resource left open, no task forgotten
 	@$(PY) -X dev -W error -m pytest $(ARGS)
 
 fuzz: $(DEV) ## Try the properties with new examples (ARGS="--minutes 5")
 	@$(PY) -m pytest -p tests.fuzzing -m hypothesis -o timeout=0 $(ARGS)
+
+crash: $(DEV) ## Kill the daemon at every await of asking and answering (about 4 minutes)
+	@CRASH=all $(PY) -m pytest tests/crash tests/integration/test_crash_synapse.py $(ARGS)
 
 lint: $(DEV) ## Check style and formatting
 	@$(PY) -m ruff check .

@@ -17,7 +17,11 @@ from agentpod_bot.api.connection import Limits as ConnectionLimits
 from agentpod_bot.api.probe import Probe
 from agentpod_bot.api.server import Server, Tcp, Unix
 from agentpod_bot.api.tokens import Tokens
+from agentpod_bot.api.view import view
 from agentpod_bot.broker.assembly import assemble
+from agentpod_bot.callbacks.post import Poster
+from agentpod_bot.callbacks.sender import Callbacks
+from agentpod_bot.callbacks.target import targets_of
 from agentpod_bot.config.load import load
 from agentpod_bot.config.reload import reloadable
 from agentpod_bot.core.copies import places
@@ -100,6 +104,16 @@ class Daemon:
             settings.homeserver.access_token.get_secret_value(),
             device_id=settings.homeserver.device_id,
         )
+        self._callbacks = Callbacks(
+            self._store,
+            Poster(self._clock),
+            lambda question: view(question).model_dump_json(),
+            targets=targets_of(settings),
+            retention_ms=settings.requests.retention_ms,
+            clock=self._clock,
+            chance=SystemChance(),
+            meter=self._metrics,
+        )
         self._parts = assemble(
             self._store,
             self.client,
@@ -107,6 +121,7 @@ class Daemon:
             clock=self._clock,
             chance=SystemChance(),
             meter=self._metrics,
+            call_back=self._callbacks.ring,
         )
         self._world = self._parts.world
         self._world.trouble = self._trouble
@@ -136,6 +151,7 @@ class Daemon:
             waiting_calls=self._waiters.open_waits,
             matrix_ready=lambda: self._trouble_code() is None,
             last_good_sync=self._last_good_sync,
+            open_circuits=self._callbacks.open_circuits,
         )
         self._show_configured(settings)
 
@@ -154,6 +170,7 @@ class Daemon:
                         tasks.create_task(self._matrix(), name="matrix"),
                         tasks.create_task(self._parts.deadlines.run(), name="deadlines"),
                         tasks.create_task(self._reloads(hangup), name="reloads"),
+                        tasks.create_task(self._callbacks.run(), name="callbacks"),
                     ]
                     await stop.wait()
                     log.info("stopping", open_waits=self._waiters.open_waits())
@@ -201,8 +218,9 @@ class Daemon:
                 if loaded is not self._loaded:
                     continue  # a reload went before: its rules are in force, and its aliases resolved
                 self._world.policy = policy
-                open_now = await self._store.run(lambda tx: tx.open_questions())
+                open_now, unsent = await self._store.run(lambda tx: (tx.open_questions(), tx.rooms_due()))
                 self._world.linger(place.asked.room_id for question in open_now for place in places(question))
+                self._world.linger(unsent)  # what ended meanwhile has to be shown there too
                 await self._rooms.settle()
                 if any((room := self._world.room(r)) and not room.bot_joined for r in self._world.policy.rooms()):
                     self._follow(await pending_invites(self.client))
@@ -256,6 +274,7 @@ class Daemon:
         policy = await self._resolved(settings)
         self._tokens.replace(tokens_of(settings))
         self._world.policy = policy
+        self._callbacks.replace(targets_of(settings), retention_ms=settings.requests.retention_ms)
         self._loaded = replace(loaded, settings=settings)
         self._show_configured(settings)
         configure(settings.log.level, settings.log.format, sys.stderr)
@@ -345,6 +364,7 @@ def policy_of(settings: Settings, aliases: dict[str, RoomId]) -> Policy:
             max_pending=settings.requests.max_pending,
             audit_retention_ms=settings.audit.retention_ms,
         ),
+        called_back=frozenset(targets_of(settings)),
     )
 
 

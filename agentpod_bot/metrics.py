@@ -32,7 +32,18 @@ REFUSALS = (
     "undecryptable",
     "set_aside",
 )
-KINDS = ("upload", "question", "file", "outcome", "again", "votes", "hint", "keycap")
+KINDS = (
+    "upload",
+    "question",
+    "file",
+    "outcome",
+    "again",
+    "progress",
+    "reminder",
+    "after_quiet",
+    "hint",
+    "keycap",
+)
 FAILURES = ("rate_limited", "homeserver_unavailable", "token_refused", "refused")
 """Codes of what the homeserver answers instead of what was asked."""
 SYNC_FAILURES = (*FAILURES, "matrix_unavailable", "store_unavailable")
@@ -54,6 +65,18 @@ UNASKED = (
 )
 """Codes of why a request did not become a question."""
 OPEN = (Status.QUEUED, Status.PENDING)
+CALLBACK_FAILURES = (
+    "address_refused",
+    "unreachable",
+    "tls",
+    "timed_out",
+    "redirected",
+    "rate_limited",
+    "server_error",
+    "refused",
+    "not_shown",
+)
+CALLBACKS_GIVEN_UP = ("gone", "too_old")
 _SECONDS = (0.5, 1, 2.5, 5, 10, 30, 60, 300, 900, 1800, 3600, 14400, 86400)
 _SHORT_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 _SYNC_SECONDS = (*_SHORT_SECONDS[5:], 30, 60)
@@ -117,6 +140,14 @@ class Metrics:
         )
         build = self._gauge("agentpod_build_info", "1; the labels say what runs.", "version", "python")
         build.labels(agentpod_bot.__version__, platform.python_version()).set(1)
+        self._called_back = self._counter("agentpod_callbacks_sent", "Outcomes that a target took.")
+        self._callbacks_failed = self._counter(
+            "agentpod_callback_failures", "Tries to post an outcome that failed.", "why"
+        )
+        self._callbacks_given_up = self._counter("agentpod_callbacks_given_up", "Outcomes that no target took.", "why")
+        self._circuits = self._gauge(
+            "agentpod_callback_circuits_open", "Targets of callbacks that are only probed, after failures."
+        )
         for outcome in Outcome:
             self._closed.labels(outcome.value)
         for via in Via:
@@ -131,6 +162,10 @@ class Metrics:
             self._sync_failed.labels(why)
         for status in OPEN:
             self._open.labels(status.value)
+        for why in CALLBACK_FAILURES:
+            self._callbacks_failed.labels(why)
+        for why in CALLBACKS_GIVEN_UP:
+            self._callbacks_given_up.labels(why)
 
     def configured(self, *, routes: Iterable[RouteName], clients: Iterable[ClientName]) -> None:
         """Show the series of these routes and clients, from 0 on where they are new."""
@@ -147,11 +182,13 @@ class Metrics:
         waiting_calls: Callable[[], float],
         matrix_ready: Callable[[], bool],
         last_good_sync: Callable[[], float],
+        open_circuits: Callable[[], float],
     ) -> None:
         """Read these whenever the series are scraped."""
         self._waiting.set_function(waiting_calls)
         self._matrix_ready.set_function(lambda: float(matrix_ready()))
         self._last_good_sync.set_function(last_good_sync)
+        self._circuits.set_function(open_circuits)
 
     def backlog(self, found: Backlog | None, now_ms: int) -> None:
         """Take what stands in the store now; None where it takes no write, and nothing is known then."""
@@ -215,6 +252,18 @@ class Metrics:
         self._stored.observe(seconds)
         if not kept:
             self._not_stored.inc()
+
+    def callback_sent(self) -> None:
+        """A target took an outcome."""
+        self._called_back.inc()
+
+    def callback_failed(self, why: str) -> None:
+        """A try to post an outcome failed."""
+        self._callbacks_failed.labels(why).inc()
+
+    def callbacks_given_up(self, why: str, count: int = 1) -> None:
+        """Outcomes that no target was told, and none will be."""
+        self._callbacks_given_up.labels(why).inc(count)
 
     def _counter(self, name: str, text: str, *labels: str) -> Counter:
         return Counter(name, text, labels, registry=self.registry)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from agentpod_bot.calling_back import CallbackTx
 from agentpod_bot.copying import CopyTx
 from agentpod_bot.core.kept import Priority
 
@@ -71,7 +72,7 @@ class Chance(Protocol):
         ...
 
 
-class Tx(CopyTx, Protocol):
+class Tx(CopyTx, CallbackTx, Protocol):
     """One transaction of the store.
 
     What is asked for by room, or by event, comes as that room has it (`core.copies.seen_in`).
@@ -284,6 +285,10 @@ class Tx(CopyTx, Protocol):
         """
         ...
 
+    def file_of(self, event_id: EventId, room_id: RoomId) -> Row | None:
+        """The question of which a sent event of ours in a room shows the file; None for any other event."""
+        ...
+
     def last_effect_at(self, room_id: RoomId, effect_prefix: str) -> int | None:
         """`not_before_ms` of the newest effect of the room whose name begins so, sent or not."""
         ...
@@ -372,9 +377,8 @@ class Tx(CopyTx, Protocol):
     def prune(self, closed_before_ms: int) -> int:
         """Forget closed questions (and all that hangs on them) and processed events older than that.
 
-        The audit keeps its lines about them.
-        Open questions, and effects that were not sent, are never touched. Returns how
-        many questions went.
+        The audit keeps its lines about them. Open questions, and effects and callbacks
+        that were not sent, are never touched. Returns how many questions went.
         """
         ...
 
@@ -408,6 +412,22 @@ class Meter(Protocol):
 
     def send_failed(self, kind: str, why: str) -> None:
         """A try to send failed; `why` is an error's code."""
+        ...
+
+
+class CallbackMeter(Protocol):
+    """What is counted of callbacks. Label values come from small closed sets."""
+
+    def callback_sent(self) -> None:
+        """A target took an outcome."""
+        ...
+
+    def callback_failed(self, why: str) -> None:
+        """A try to post an outcome failed."""
+        ...
+
+    def callbacks_given_up(self, why: str, count: int = 1) -> None:
+        """Outcomes that no target was told, and none will be."""
         ...
 
 

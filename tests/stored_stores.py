@@ -18,7 +18,7 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from agentpod_bot.core.ids import ClientName, EventId, OptionId, RequestId, RouteName, Row, TxnId
+from agentpod_bot.core.ids import ClientName, EventId, OptionId, RequestId, RouteName, Row, TxnId, WebhookId
 from agentpod_bot.core.kept import Priority
 from agentpod_bot.core.model import Attachment, Claim, Copy, Hold, Outcome, Progress, Via, Vote
 from agentpod_bot.store.database import open_store
@@ -108,6 +108,7 @@ def fill(tx: Tx) -> None:
     tx.move(BOT, "s72594_4483_1934")
     tx.mark_encrypted(OTHER_ROOM)
     tx.touch(T0)
+    tx.call_back(decided, WebhookId("msg_0123"), T0 + 6)
     recorded(tx, queued, decided)
 
 

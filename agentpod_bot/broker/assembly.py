@@ -20,6 +20,8 @@ from agentpod_bot.broker.waiters import Waiters
 from agentpod_bot.broker.world import World
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from agentpod_bot.core.policy import Policy
     from agentpod_bot.ports import Chance, Clock, Homeserver, Meter, Store
 
@@ -41,15 +43,22 @@ class Parts:
 
 
 def assemble(
-    store: Store, homeserver: Homeserver, policy: Policy, *, clock: Clock, chance: Chance, meter: Meter
+    store: Store,
+    homeserver: Homeserver,
+    policy: Policy,
+    *,
+    clock: Clock,
+    chance: Chance,
+    meter: Meter,
+    call_back: Callable[[], None] | None = None,
 ) -> Parts:
-    """Build the parts around one store and one account."""
+    """Build the parts around one store and one account. `call_back` is told of outcomes that are to be posted."""
     world = World(policy, homeserver)
     means = Means(world, clock, chance, Rates(clock))
     waiters = Waiters()
     bell = Bell()
     streams = Streams(store, waiters, limit=lambda: world.policy.limits.max_waits_per_token)
-    commit = Commit(store, waiters, bell, meter, streams)
+    commit = Commit(store, waiters, bell, meter, streams, call_back=call_back)
     rooms = Rooms(world, homeserver)
     escalations = Escalations(means, commit)
     deadlines = Deadlines(store, means, commit, escalations)

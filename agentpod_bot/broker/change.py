@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, assert_never
 
 from agentpod_bot.broker import places
 from agentpod_bot.core import copies
-from agentpod_bot.core.ids import TxnId
+from agentpod_bot.core.ids import TxnId, WebhookId
 from agentpod_bot.core.kept import AuditRow, NewEffect, Priority
 from agentpod_bot.core.lifecycle import Effect, Posted, step
 from agentpod_bot.core.model import OPEN
@@ -54,6 +54,8 @@ class After:
     """Those of whose requests one has another status now."""
     refused: list[str] = field(default_factory=list)
     """Tries to answer that decided nothing, each by its kind."""
+    calls_back: bool = False
+    """Whether outcomes are to be posted."""
 
     def add(self, more: After) -> None:
         """Take over what a part of the same transaction left to do."""
@@ -61,6 +63,7 @@ class After:
         self.rooms |= more.rooms
         self.clients |= more.clients
         self.refused += more.refused
+        self.calls_back |= more.calls_back
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +135,9 @@ def change(tx: Tx, question: Question, event: Event, after: After, means: Means)
             detail=closing.via.value if closing.via else closing.reason,
         )
         whole = replace(whole, status=changed.status, closing=closing)
+        if question.key.client in means.world.policy.called_back:
+            tx.call_back(changed, WebhookId(f"msg_{means.chance.hex(128)}"), now_ms)
+            after.calls_back = True
     after.clients.add(changed.key.client)
     for effect in effects:
         match effect:

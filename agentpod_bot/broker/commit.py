@@ -52,8 +52,18 @@ class Bell:
 class Commit:
     """Runs transactions; what one leaves to do is done after its commit and never before."""
 
-    def __init__(self, store: Store, waiters: Waiters, bell: Bell, meter: Meter, streams: Streams) -> None:
+    def __init__(
+        self,
+        store: Store,
+        waiters: Waiters,
+        bell: Bell,
+        meter: Meter,
+        streams: Streams,
+        *,
+        call_back: Callable[[], None] | None = None,
+    ) -> None:
         self._store = store
+        self._call_back = call_back
         self._waiters = waiters
         self._bell = bell
         self._meter = meter
@@ -88,6 +98,8 @@ class Commit:
         if after.rooms:
             self._bell.ring(after.rooms)
         self._streams.ring(after.clients)
+        if after.calls_back and self._call_back is not None:
+            self._call_back()
         if after.closed or after.refused:  # counted and logged a moment later, for somebody waits
             asyncio.get_running_loop().call_later(LATER_S, self._tell, after)
 

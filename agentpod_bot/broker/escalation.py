@@ -98,7 +98,7 @@ def escalate(tx: Tx, question: Question, *, after: After, means: Means) -> None:
     `Invalid` where that room cannot be shown the same question; nothing is written then.
     """
     policy, asked, now_ms = means.world.policy, question.asked, means.clock.now_ms()
-    target = _target(policy, question)
+    target = policy.on_behalf(_target(policy, question), question)
     room = check_reachable(policy, target, means.world.room(target.room_id))
     masked = asked.masked or target.mask_secrets
     attachment, file_uri = asked.attachment, asked.file_uri

@@ -20,6 +20,7 @@ from agentpod_bot.core.copies import is_gone
 from agentpod_bot.core.ids import Code, TxnId
 from agentpod_bot.core.judge import judge_reacted, judge_said
 from agentpod_bot.core.lifecycle import Lapsed, Posted, Undelivered
+from agentpod_bot.core.model import Attachment
 from agentpod_bot.core.room import (
     Created,
     EncryptionOn,
@@ -211,6 +212,7 @@ class Inbox:
                 question = in_room(tx, target, room)
                 if question is not None:
                     self._redacted(tx, event, question, after)
+                self._file_redacted(tx, event, room)
                 withdraw(tx, event, target, room, after=after, means=self._means)
                 for foreign in tx.foreign(room.room_id, since_ms=event.ts):
                     if foreign.event_id == target:
@@ -233,6 +235,16 @@ class Inbox:
             audit(tx, question, "copy_redacted", now_ms, sender=event.sender, event_id=event.event_id)
             if question.is_open:
                 show_again(tx, question.whole, after, self._means)
+
+    def _file_redacted(self, tx: Tx, event: Redacted, room: RoomState) -> None:
+        """Where the file with a question's full text is gone from the room, nobody can read what they would approve."""
+        row = tx.file_of(event.target, room.room_id)
+        place = None if row is None else places.read(tx, row, room.room_id)
+        if place is None or not place.is_open:
+            return
+        places.attach(tx, place, Attachment.UPLOADED)
+        now_ms = self._means.clock.now_ms()
+        audit(tx, place, "file_redacted", now_ms, sender=event.sender, event_id=event.event_id)
 
     def _edited(self, tx: Tx, event: OwnEdit, question: Question, after: After) -> None:
         """Our own edit of our own question. One that shows it open after its end was on its way too long."""

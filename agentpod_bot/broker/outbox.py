@@ -25,9 +25,10 @@ from agentpod_bot.broker.change import (
     UPLOAD,
     After,
     Means,
+    audit,
     change,
 )
-from agentpod_bot.broker.reminders import REMINDERS, hushed, is_held, notified
+from agentpod_bot.broker.reminders import REMINDERS, hushed, is_held, lowered, notified
 from agentpod_bot.broker.uploads import MOST_TRIES, Uploads
 from agentpod_bot.broker.votes import standing
 from agentpod_bot.core.kept import Effect, Priority
@@ -237,13 +238,15 @@ class Outbox:
         if name == QUESTION and question.asked.expires_at_ms <= self._means.clock.now_ms():
             tx.postpone(effect.effect_id, self._means.clock.now_ms() + FIRST_RETRY_MS)
             return None  # the deadline's own loop closes it first
-        if name == QUESTION and effect.attempts == 1:
+        if name == QUESTION:
             effect = hushed(tx, effect, question, self._means)
         if name in REMINDERS and (not question.is_open or question.asked.expires_at_ms <= self._means.clock.now_ms()):
             tx.abandon(effect.effect_id, "nothing is open any more")
             return None
-        if name in REMINDERS and effect.content is None and is_held(tx, effect, question, self._means):
+        if name in REMINDERS and is_held(tx, effect, question, self._means):
             return None
+        if name in REMINDERS:
+            effect = lowered(effect, question, self._means)
         if name == UPLOAD and not question.is_open:
             tx.abandon(effect.effect_id, "closed before it was uploaded")
             return None
@@ -368,7 +371,9 @@ class Outbox:
             tx.abandon(effect.effect_id, error.errcode)
             question = _question_of(tx, effect)
             if effect.effect == QUESTION and question is not None and question.original is not None:
-                tx.withdraw_copy(question.row, self._means.clock.now_ms())  # it stays open where it was asked first
+                now_ms = self._means.clock.now_ms()
+                tx.withdraw_copy(question.row, now_ms)  # it stays open where it was asked first
+                audit(tx, question, "copy_refused", now_ms, detail=error.errcode)
             elif effect.effect == QUESTION and question is not None:
                 change(tx, question, Undelivered(error.errcode), after, self._means)
 

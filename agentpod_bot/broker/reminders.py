@@ -6,13 +6,15 @@ Each reminder is a row of the outbox, written once for a question, that waits fo
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from agentpod_bot.broker.change import AFTER_QUIET, REMINDER, Means
 from agentpod_bot.core.kept import Effect, Priority
 from agentpod_bot.core.reminders import is_quiet, quiet_until, remind_at
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from agentpod_bot.core.ids import UserId
     from agentpod_bot.core.model import Question
     from agentpod_bot.core.policy import Route
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from agentpod_bot.ports import Tx
 
 REMINDERS = frozenset({REMINDER, AFTER_QUIET})
+_MENTIONS_NOBODY: Mapping[str, Any] = {"m.mentions": {"user_ids": []}}
 
 
 def approvers_there(route: Route | None, room: RoomState | None) -> tuple[UserId, ...]:
@@ -29,7 +32,7 @@ def approvers_there(route: Route | None, room: RoomState | None) -> tuple[UserId
 
 def notified(question: Question, means: Means) -> tuple[UserId, ...]:
     """Whom something that is said about a question now mentions: nobody in quiet hours."""
-    route = means.world.policy.routes.get(question.asked.route)
+    route = means.world.policy.route_of(question)
     if route is None or is_quiet(route, means.clock.now_ms()):
         return ()
     return approvers_there(route, means.world.room(question.asked.room_id))
@@ -47,7 +50,7 @@ def plan_reminder(tx: Tx, question: Question, means: Means) -> None:
 
 
 def hushed(tx: Tx, effect: Effect, question: Question, means: Means) -> Effect:
-    """The effect that posts a question, before its first try: in quiet hours it notifies nobody, until they end."""
+    """The effect that posts a question, before a try: in quiet hours it notifies nobody, until they end."""
     asked, now_ms = question.asked, means.clock.now_ms()
     route = means.world.policy.routes.get(asked.route)
     if route is None or effect.content is None or not is_quiet(route, now_ms):
@@ -58,9 +61,17 @@ def hushed(tx: Tx, effect: Effect, question: Question, means: Means) -> Effect:
         planned = tx.unsent(question.row, asked.room_id, REMINDER)
         if planned is not None and planned.not_before_ms <= ends_ms:
             tx.drop_unsent(question.row, asked.room_id, REMINDER)  # it would be held until then, and one is enough
-    content = {**effect.content, "m.mentions": {"user_ids": []}}
+    content = {**effect.content, **_MENTIONS_NOBODY}
     tx.fill(effect.effect_id, content)
     return replace(effect, content=content)
+
+
+def lowered(effect: Effect, question: Question, means: Means) -> Effect:
+    """A reminder before a try: what was written before the quiet hours mentions nobody in them."""
+    route = means.world.policy.routes.get(question.asked.route)
+    if route is None or effect.content is None or not is_quiet(route, means.clock.now_ms()):
+        return effect
+    return replace(effect, content={**effect.content, **_MENTIONS_NOBODY})
 
 
 def is_held(tx: Tx, effect: Effect, question: Question, means: Means) -> bool:

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 WHICH_EVERY_MS = 10_000
 MOST_A_MINUTE = 10
 """Notices of a room. People need few; more come of bots that answer each other, and would bury the questions."""
+MOST_TO_STRANGERS = 5
+"""Of those, the notices that only say to people that they are no approvers: approvers must go on being told why."""
 MINUTE_MS = 60_000
 HINT = "hint"
 
@@ -59,7 +61,8 @@ class SaidBack:
 
     def not_approver(self, event: Seen, question: Question) -> None:
         """Only approvers answer."""
-        self._about(question, event, "not_approver", notices.not_approver(question, **_where(event)))
+        content = notices.not_approver(question, **_where(event))
+        self._about(question, event, "not_approver", content, most=MOST_TO_STRANGERS)
 
     def from_requester(self, event: Seen, question: Question) -> None:
         """Who asked does not approve."""
@@ -110,18 +113,29 @@ class SaidBack:
         """The event broke us again and again; it decided nothing, and whoever keeps the audit can see it."""
         self._record("set_aside", event)
 
-    def _about(self, question: Question, event: Seen, what: str, content: dict[str, Any], detail: str = "") -> None:
+    def _about(
+        self,
+        question: Question,
+        event: Seen,
+        what: str,
+        content: dict[str, Any],
+        *,
+        detail: str = "",
+        most: int = MOST_A_MINUTE,
+    ) -> None:
         self._audit(question, event, what, detail)
         self.after.refused.append(what)
-        self._enqueue(f"{HINT}:{what}:{event.sender}", content, row=question.row)
+        self._enqueue(f"{HINT}:{what}:{event.sender}", content, row=question.row, most=most)
 
     def _audit(self, question: Question, event: Seen, what: str, detail: str = "") -> None:
         now_ms = self.means.clock.now_ms()
         audit(self.tx, question, what, now_ms, sender=event.sender, event_id=event.event_id, detail=detail or None)
 
-    def _enqueue(self, effect: str, content: dict[str, Any], *, row: Row | None = None) -> None:
+    def _enqueue(
+        self, effect: str, content: dict[str, Any], *, row: Row | None = None, most: int = MOST_A_MINUTE
+    ) -> None:
         room_id, now_ms = self.room.room_id, self.means.clock.now_ms()
-        if self.tx.hints(room_id, after_ms=now_ms - MINUTE_MS, up_to_ms=now_ms) < MOST_A_MINUTE:
+        if self.tx.hints(room_id, after_ms=now_ms - MINUTE_MS, up_to_ms=now_ms) < most:
             self.tx.enqueue(self.means.effect(room_id, effect, Priority.HINT, content, row=row))
             self.after.rooms.add(room_id)
 

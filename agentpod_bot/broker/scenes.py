@@ -50,14 +50,17 @@ def scene_of(
     # What was closed lately, and what others ask, matters where the question is not named, or a code may be.
     is_named = isinstance(named, NamesQuestion)
     codes = _like_codes(codes_of)
-    foreign = () if is_named and not codes else tx.foreign(room.room_id, since_ms=since_ms)
+    # A copy brings its code along: another account may have had the same one here today.
+    copied = any(question.original is not None and question.asked.code in codes for question in open_now)
+    others_ms = min(since_ms, now_ms - DAY_MS) if copied else since_ms
+    foreign = () if is_named and not codes else tx.foreign(room.room_id, since_ms=others_ms)
     return Scene(
         policy=means.world.policy,
         now_ms=now_ms,
         room=room,
         open=open_now,
         recent=() if is_named else tx.closed_questions(room.room_id, since_ms=since_ms),
-        foreign=tuple(each for each in foreign if each.expires_at_ms >= since_ms),
+        foreign=tuple(each for each in foreign if each.expires_at_ms >= others_ms),
         named=named,
         spent=_spent(tx, room, codes, now_ms - DAY_MS),
     )

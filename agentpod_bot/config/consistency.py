@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from agentpod_bot.config.fault import Fault, nearest, shown
-from agentpod_bot.config.values import Listen, duration_text
+from agentpod_bot.config.values import Listen, duration_text, webhook_secret
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -45,6 +45,7 @@ def faults(parts: Parts) -> Iterator[Fault]:
     yield from requester_faults(parts)
     yield from quorum_faults(parts)
     yield from token_faults(parts)
+    yield from callback_faults(parts)
 
 
 def endpoint_faults(http: Mapping[str, Any]) -> Iterator[Fault]:
@@ -159,3 +160,44 @@ def token_faults(parts: Parts) -> Iterator[Fault]:
         holder = holders.setdefault(token.get_secret_value(), f"`clients.{client}.token`")
         if holder != f"`clients.{client}.token`":
             yield Fault(("clients", client, "token"), f"is the same as {holder}; each client needs a token of its own")
+
+
+def callback_faults(parts: Parts) -> Iterator[Fault]:
+    """A callback has an address and a secret of its own, and leaves the machine's own networks encrypted only."""
+    for client, values in parts.clients.items():
+        if not {"callback_url", "callback_secret", "callback_old_secret"} <= values.keys():
+            continue  # what could not be read has a fault of its own
+        url, secret = values["callback_url"], values["callback_secret"]
+        at = ("clients", client, "callback_url")
+        if url is not None and secret is None and values.get("callback_secret_file") is None:
+            yield Fault(at, f"needs a secret to sign with: set `clients.{client}.callback_secret_file`")
+        if url is not None and url.startswith("http:") and values.get("callback_allow_private") is False:
+            reason = "is not encrypted; write https, or allow addresses of your own network (`callback_allow_private`)"
+            yield Fault(at, reason)
+        for key, needed in (("callback_secret", "callback_url"), ("callback_old_secret", "callback_secret")):
+            if values[key] is not None and values[needed] is None:
+                yield Fault(("clients", client, key), f"is of no use without `clients.{client}.{needed}`")
+    yield from callback_secret_faults(parts)
+
+
+def callback_secret_faults(parts: Parts) -> Iterator[Fault]:
+    """One callback secret, one client: with a shared one an outcome of one could be passed off as another's."""
+    tokens = [
+        values.get("token") for values in (*parts.clients.values(), {"token": parts.homeserver.get("access_token")})
+    ]
+    holders = {token.get_secret_value().encode(): "a token" for token in tokens if token is not None}
+    for client, values in parts.clients.items():
+        for key in ("callback_secret", "callback_old_secret"):
+            secret: SecretStr | None = values.get(key)
+            if secret is None:
+                continue
+            at = ("clients", client, key)
+            try:
+                signing = webhook_secret(secret.get_secret_value())
+            except ValueError as error:
+                yield Fault(at, str(error))
+                continue
+            own = f"`clients.{client}.{key}`"
+            holder = holders.get(secret.get_secret_value().encode()) or holders.setdefault(signing, own)
+            if holder != own:
+                yield Fault(at, f"is the same as {holder}; each needs a secret of its own")

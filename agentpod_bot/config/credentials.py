@@ -61,6 +61,7 @@ class Wanted:
     file: str | None
     file_source: Source | None
     override: environment.Override | None
+    required: bool = True
 
     @property
     def file_at(self) -> fault.Path:
@@ -68,8 +69,8 @@ class Wanted:
         return (*self.at[:-1], f"{self.at[-1]}_file")
 
 
-def find(wanted: Wanted, places: Places) -> Found | Fault:
-    """Find and check one secret, or say why there is none."""
+def find(wanted: Wanted, places: Places) -> Found | Fault | None:
+    """Find and check one secret, or say why there is none; None where none is given and none is required."""
     at, name = wanted.at, dotted(wanted.at)
     given: list[Source] = []
     if wanted.file is not None:
@@ -79,6 +80,8 @@ def find(wanted: Wanted, places: Places) -> Found | Fault:
     if wanted.override is not None:
         given.append(wanted.override.source)
     match given:
+        case [] if not wanted.required:
+            return None
         case []:
             ways = f"`{dotted(wanted.file_at)}` or {environment.variable_of(at)}, or give a credential named {name}"
             return Fault(at, f"is required, and never stands in this file: set {ways}")

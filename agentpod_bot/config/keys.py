@@ -64,7 +64,7 @@ def secret_file_keys(model: type[Section]) -> tuple[str, ...]:
 
 def is_secret(field: FieldInfo) -> bool:
     """Whether a field holds a secret."""
-    return field.annotation is SecretStr
+    return field.annotation in {SecretStr, SecretStr | None}
 
 
 def is_list(field: FieldInfo) -> bool:

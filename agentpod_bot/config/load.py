@@ -188,7 +188,11 @@ class Loading:
             if file is not None and not isinstance(file, str):
                 continue  # a fault of its own, that `_read` finds
             wanted = credentials.Wanted(
-                at=at, file=file, file_source=self._source(file_at), override=self._overrides.get(at)
+                at=at,
+                file=file,
+                file_source=self._source(file_at),
+                override=self._overrides.get(at),
+                required=keys.fields(part.model)[key][1].is_required(),
             )
             match credentials.find(wanted, self._places):
                 case credentials.Found(secret=secret, source=source):
@@ -196,6 +200,8 @@ class Loading:
                     self._secrets[at] = source
                 case Fault() as found:
                     self._faults.append(found)
+                case None:
+                    pass
 
     def _read(self, part: Partial) -> None:
         """Read a section by its model; of a faulty one, whatever can be read by itself."""

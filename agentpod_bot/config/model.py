@@ -249,6 +249,14 @@ class ClientSettings(Section):
     codex_version: Annotated[str, text(values.release)] | None = None
     """Version of the Codex that asks, where its calls do not say it."""
     rate: Annotated[values.Rate, BeforeValidator(read_rate)] | None = None
+    callback_url: Annotated[str, text(values.callback_url)] | None = None
+    """Where each outcome is posted; nowhere where it is None."""
+    callback_secret_file: FilePath | None = None
+    callback_secret: SecretStr | None = None
+    callback_old_secret_file: FilePath | None = None
+    callback_old_secret: SecretStr | None = None
+    """A second secret to sign with, while receivers change from one to the other."""
+    callback_allow_private: Annotated[bool, Strict()] = False
 
 
 class RouteSettings(Section):

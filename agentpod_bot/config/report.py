@@ -45,6 +45,8 @@ def written(at: Path, value: Any) -> str:
             return values.size_text(value)
         case Escalation(after_ms=after_ms, to=to):
             return f"{{after: {values.duration_text(after_ms)}, to: {to}}}"
+        case str() if attribute == "callback_url":
+            return printable(values.without_query(value))
         case tuple():
             return json.dumps(value, ensure_ascii=False)
         case _:

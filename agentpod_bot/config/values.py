@@ -7,6 +7,7 @@ another machine compares exactly.
 
 from __future__ import annotations
 
+import base64
 import ipaddress
 import re
 from dataclasses import dataclass
@@ -26,6 +27,8 @@ MAX_PORT = 65_535
 MAX_HOST = 253
 MAX_NAME = 64
 MAX_POWER_LEVEL = 2**53 - 1
+WEBHOOK_PREFIX = "whsec_"
+WEBHOOK_KEY_BYTES = (24, 64)
 
 DURATION = re.compile(r"([0-9]{1,9})(d|h|m|s)")
 SIZE = re.compile(r"([0-9]{1,9}) ?(GiB|MiB|KiB|B)")
@@ -191,6 +194,46 @@ def homeserver_url(text: str) -> str:
     if parts.query or parts.fragment or "?" in text or "#" in text:
         raise ValueError("has a query or a fragment; write the base URL alone")
     return text.rstrip("/")
+
+
+def callback_url(text: str) -> str:
+    """Read the URL of a callback, exactly as written.
+
+    No fault repeats it: whoever knows the path or the query of such a URL may be taken at their word.
+    """
+    try:
+        parts = urlsplit(text)
+        port = parts.port
+    except ValueError:
+        raise Unshown("is no URL") from None
+    if parts.username is not None or parts.password is not None:
+        raise Unshown("holds a user name or a password; callbacks are signed instead")
+    visible = text.isascii() and text.isprintable() and not set(' \\"<>') & set(text)
+    if parts.scheme not in {"http", "https"} or not parts.hostname or port == 0 or not visible:
+        raise Unshown("is no URL; write https://host/path")
+    if "#" in text:
+        raise Unshown("has a fragment, which no server is told")
+    return text
+
+
+def without_query(url: str) -> str:
+    """A URL as a person may be shown it: of a query only that there is one."""
+    base, mark, _ = url.partition("?")
+    return f"{base}?***" if mark else base
+
+
+def webhook_secret(text: str) -> bytes:
+    """Read a secret as the Standard Webhooks specification writes it: `whsec_` and base64 of 24 to 64 bytes.
+
+    The prefix may be left out. https://www.standardwebhooks.com
+    """
+    try:
+        key = base64.b64decode(text.removeprefix(WEBHOOK_PREFIX), validate=True)
+    except ValueError:
+        raise Unshown("is no base64") from None
+    if not WEBHOOK_KEY_BYTES[0] <= len(key) <= WEBHOOK_KEY_BYTES[1]:
+        raise Unshown(f"has {len(key)} bytes; Standard Webhooks asks for 24 to 64: openssl rand -base64 32")
+    return key
 
 
 def user_id(text: str) -> UserId:

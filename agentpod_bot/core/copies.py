@@ -53,6 +53,8 @@ def _as_copied(whole: Question, copy: Copy) -> Question:
         status = closing.outcome.status
     elif whole.is_open and copy.event_id is None:
         status = Status.QUEUED
+    elif closing is not None and closing.option is not None:  # the other room may print what this one must not see
+        closing = replace(closing, option=_printed_there(closing.option, copy))
     return replace(
         whole,
         asked=replace(
@@ -71,3 +73,7 @@ def _as_copied(whole: Question, copy: Copy) -> Question:
         shown_closed_ts=copy.shown_closed_ts,
         original=whole,
     )
+
+
+def _printed_there(option: Offered, copy: Copy) -> Offered:
+    return next((each for each in copy.offered if each.position == option.position), option)

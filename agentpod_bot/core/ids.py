@@ -16,5 +16,7 @@ RoomId = NewType("RoomId", str)
 EventId = NewType("EventId", str)
 UserId = NewType("UserId", str)
 TxnId = NewType("TxnId", str)
+WebhookId = NewType("WebhookId", str)
+"""Id of one callback, the same over all of its tries (`webhook-id` of Standard Webhooks)."""
 Row = NewType("Row", int)
 """The store's own number of one question (one revision of one request)."""

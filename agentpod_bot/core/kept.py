@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from agentpod_bot.core.ids import ClientName, EventId, OptionId, RequestId, RoomId, Row, TxnId, UserId
+    from agentpod_bot.core.ids import ClientName, EventId, OptionId, RequestId, RoomId, Row, TxnId, UserId, WebhookId
     from agentpod_bot.core.journal import Link
     from agentpod_bot.core.model import Listed, Meaning, Scope, Status
 
@@ -58,6 +58,16 @@ class Effect:
     content: Mapping[str, Any] | None
     txn_id: TxnId
     not_before_ms: int
+    attempts: int
+
+
+@dataclass(frozen=True, slots=True)
+class Callback:
+    """An outcome that its client's target has not taken yet. `attempts` counts the tries, one just begun included."""
+
+    callback_id: int
+    row: Row
+    webhook_id: WebhookId
     attempts: int
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
@@ -19,7 +19,7 @@ from agentpod_bot.errors import (
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from agentpod_bot.core.ids import RoomId, RouteName, UserId
+    from agentpod_bot.core.ids import ClientName, RoomId, RouteName, UserId
     from agentpod_bot.core.model import Question
     from agentpod_bot.core.quiet import QuietHours
     from agentpod_bot.core.room import RoomState
@@ -93,6 +93,8 @@ class Policy:
     agents: frozenset[UserId]
     routes: Mapping[RouteName, Route]
     limits: Limits
+    called_back: frozenset[ClientName] = frozenset()
+    """Clients that are posted each outcome."""
 
     def rooms(self) -> frozenset[RoomId]:
         """Every room that a route names."""
@@ -105,20 +107,13 @@ class Policy:
             for each in self.routes.values()
             if each.escalation is not None and each.escalation.to in self.routes
         ]
-        beside = {room_id for pair in escalations if route.room_id in pair for room_id in pair}
-        return frozenset(beside | {route.room_id})
+        here = {route.room_id} | {there for room_id, there in escalations if room_id == route.room_id}
+        return frozenset(here | {room_id for pair in escalations if pair[1] in here for room_id in pair})
 
     def may_answer(self, sender: UserId, question: Question, room: RoomState) -> bool:
-        """Whether `sender` decides `question`: an approver of its route, joined, no bot; by exact id.
-
-        A route that left the configuration, or moved to another room, has no approvers.
-        """
-        route = self.routes.get(question.asked.route)
-        return (
-            route is not None
-            and route.room_id == question.asked.room_id == room.room_id
-            and self.is_approver(sender, route, room)
-        )
+        """Whether `sender` decides `question`: an approver of its route, joined, no bot; by exact id."""
+        route = self.route_of(question)
+        return route is not None and route.room_id == room.room_id and self.is_approver(sender, route, room)
 
     def may_approve(self, sender: UserId, question: Question, room: RoomState) -> bool:
         """Whether an approving answer of `sender` to `question` counts.
@@ -126,12 +121,37 @@ class Policy:
         Where the route keeps the requester from approving and nobody knows who that is,
         nobody's does.
         """
-        route = self.routes.get(question.asked.route)
+        route = self.route_of(question)
         return (
             route is not None
             and self.may_answer(sender, question, room)
-            and sender in self.who_approve(route, room, requester=question.asked.requester)
+            and sender in self.who_approve(self.on_behalf(route, question), room, requester=question.asked.requester)
         )
+
+    def route_of(self, question: Question) -> Route | None:
+        """The route whose approvers decide a question where it stands.
+
+        One that left the configuration or moved to another room is none, and neither is
+        one on which the question's own route no longer wants it asked.
+        """
+        route, own = self.routes.get(question.asked.route), self.routes.get(question.whole.asked.route)
+        if route is None or own is None or route.room_id != question.asked.room_id:
+            return None
+        wanted = question.original is None or (own.escalation is not None and own.escalation.to == route.name)
+        return route if wanted else None
+
+    def on_behalf(self, route: Route, question: Question) -> Route:
+        """A route as it is for a question of another one, whose guards hold there too.
+
+        Where that keeps the requester out, this one does, and it takes as many people.
+        """
+        own = self.routes.get(question.whole.asked.route)
+        if own is None or own is route:
+            return route
+        not_requester, quorum = own.not_requester or route.not_requester, max(own.quorum, route.quorum)
+        if (not_requester, quorum) == (route.not_requester, route.quorum):
+            return route
+        return replace(route, not_requester=not_requester, quorum=quorum)
 
     def is_approver(self, user_id: UserId, route: Route, room: RoomState) -> bool:
         """Whether an account may answer on a route now: in its list or with enough power, joined, no bot."""

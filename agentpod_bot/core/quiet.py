@@ -37,9 +37,10 @@ class QuietHours:
         if not self.holds(at_ms):
             return at_ms
         at = _EPOCH + timedelta(milliseconds=at_ms)
-        local = at.astimezone(self.zone)
-        day = local.date() if local.time() < self.end else local.date() + timedelta(days=1)
-        ends = [datetime.combine(day, self.end, self.zone).replace(fold=fold).astimezone(UTC) for fold in (0, 1)]
+        today = at.astimezone(self.zone).date()
+        # A day may have an end twice, or none: clocks can also skip all of it that is not quiet.
+        days = [datetime.combine(today + timedelta(days=later), self.end, self.zone) for later in range(3)]
+        ends = [end.replace(fold=fold).astimezone(UTC) for end in days for fold in (0, 1)]
         end = min(each for each in ends if each > at and not self._holds(each))
         # Where clocks skip the end itself, the quiet is over with the skip.
         while end - _MINUTE > at and not self._holds(end - _MINUTE):

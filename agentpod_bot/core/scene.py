@@ -75,7 +75,9 @@ class Scene:
         """
         rows = Counter(question.asked.code for question in self.open)
         spent = (q.asked.code for q in self.open if q.asked.code in self.spent)
-        return frozenset(code for code, count in rows.items() if count > 1) | frozenset(spent)
+        copied = {q.asked.code: q.shown_ts for q in self.open if q.original is not None}
+        others = (f.code for f in self.foreign if f.code in copied and f.shown_ts < (copied[f.code] or self.now_ms))
+        return frozenset(code for code, count in rows.items() if count > 1) | frozenset((*spent, *others))
 
     def may(self, sender: UserId, question: Question) -> bool:
         """Whether `sender` may decide `question`."""

@@ -28,9 +28,12 @@ class Tally:
 
 
 def votes_needed(policy: Policy, question: Question, offered: Offered) -> int:
-    """How many approvers it takes to choose an option: the route's quorum where it approves with scope always."""
+    """How many approvers it takes to choose an option: the route's quorum where it approves with scope always.
+
+    In the room of a copy it is the larger one of both routes.
+    """
     route = policy.routes.get(question.asked.route)
-    return 1 if route is None else _needed(route, question.asked, offered)
+    return 1 if route is None else _needed(policy.on_behalf(route, question), question.asked, offered)
 
 
 def voters_for(

@@ -12,7 +12,15 @@ from typing import TYPE_CHECKING, Any, Self
 
 from agentpod_bot.core.model import DiffPreview, FieldPreview, TextPreview
 from agentpod_bot.harness import naming
-from agentpod_bot.harness.tool_input import as_text, fields_of, headline, preview_of
+from agentpod_bot.harness.tool_input import (
+    COMMAND,
+    COMMAND_LABEL,
+    WHOLE_LABEL,
+    as_text,
+    fields_of,
+    headline,
+    preview_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -40,6 +48,12 @@ DONE_BY: Mapping[str, str] = {
     "other": "Use a tool",
 }
 """Each kind of tool of https://agentclientprotocol.com/protocol/tool-calls#creating in words, for a title."""
+ONLY_LOOKS = frozenset({"read", "search"})
+"""Kinds of which it is enough to say where."""
+KIND, LOCATION = "Kind", "Location"
+COMMANDS = frozenset({COMMAND_LABEL, COMMAND, "commands", "cmd", "script", "code", WHOLE_LABEL})
+"""Labels under which an input that says what will run is shown."""
+EMPTY = frozenset({"", "null", '""', "[]", "{}"})
 NAMES_OF_CODEX = frozenset(
     {"threadId", "turnId", "itemId", "callId", "approvalId", "conversationId", "startedAtMs", "availableDecisions"}
 )
@@ -82,8 +96,24 @@ def tool_call(call: Json) -> Shown:
     shown += _every(call.get("locations"), _location)
     kind = naming.text_of(call.get("kind"))
     if kind and kind not in DONE_BY:
-        shown += Shown.field("Kind", kind)
+        shown += Shown.field(KIND, kind)
     return shown
+
+
+def is_described(call: Json, shown: Shown) -> bool:
+    """Whether more is shown of a call than what it is called: a title is written for people, and need not say all."""
+    labels = {DIFF if isinstance(part, DiffPreview) else part.label for part in shown.parts}
+    return bool(labels - ({KIND} if kind_of(call) in ONLY_LOOKS else {KIND, LOCATION}))
+
+
+def shows_command(shown: Shown) -> bool:
+    """Whether it is shown what will run."""
+    said = {
+        part.label: part.text if isinstance(part, TextPreview) else part.value
+        for part in shown.parts
+        if not isinstance(part, DiffPreview)
+    }
+    return any(said.get(label, "").strip() not in EMPTY for label in COMMANDS)
 
 
 def kind_of(call: Json) -> str | None:
@@ -212,7 +242,7 @@ def _location(location: Any) -> Shown:
         case {"path": str() as path}:
             line = location.get("line")
             has_line = isinstance(line, int) and not isinstance(line, bool)
-            return Shown.field("Location", f"{path}, line {line}" if has_line else path)
+            return Shown.field(LOCATION, f"{path}, line {line}" if has_line else path)
         case _:
             return LOST
 

@@ -68,6 +68,8 @@ def read(params: Json, at: Loc) -> Permission:
         raise invalid(faults)
     offered = acp_options.kept(options)
     title, shown = acp_content.titled(subject.title, subject.shown)
+    if subject.tool_kind == EXECUTE and not acp_content.shows_command(subject.shown):
+        shown += LOST
     return Permission(
         session=str(session),
         tool_call_id=subject.tool_call_id,
@@ -136,7 +138,7 @@ def _of_call(call: Json, meta: Any) -> _Subject:
     shown = acp_content.tool_call(call)
     for each in (meta, call.get("_meta")):
         shown += acp_content.codex_params(each, call)
-    if not shown.parts and not naming.text_of(call.get("title")):
+    if not acp_content.is_described(call, shown):
         shown += LOST
     return _Subject(acp_content.title_of(call), call["toolCallId"], acp_content.kind_of(call), shown)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from agentpod_bot.errors import AgentpodError, Invalid
-from agentpod_bot.harness import claude_code_questions, hook_call, naming, options
+from agentpod_bot.harness import claude_code_questions, hook_call, naming, options, strict_json
 from agentpod_bot.harness.claude_code import KINDS
 from agentpod_bot.harness.hook_call import ToolCall
 
@@ -64,7 +64,7 @@ def _options(presented: Presented | None) -> tuple[Option, ...]:
 
 
 def _call(body: bytes) -> ToolCall:
-    content = hook_call.read(body)
+    content = strict_json.read(body)
     asked = content.get("input")
     if not isinstance(asked, dict):
         raise Invalid(("input",), "must be an object")

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from agentpod_bot.core.model import Outcome
 from agentpod_bot.errors import Invalid, MalformedJson
 from agentpod_bot.harness import (
     codex_elicitation,
@@ -47,15 +48,18 @@ def parse(body: bytes, manner: Manner) -> Call:  # noqa: ARG001 - the contract o
 
 def answer(asked: bytes, call: bytes, end: End, manner: Manner) -> Json:
     """Return the message that answers `call`; structured decisions are those of `asked`, unchanged."""
-    caller = codex_message.read_message(call)
-    return codex_message.framed(caller, _result(codex_message.read_message(asked), caller, end, manner))
+    caller, message = codex_message.read_message(call), codex_message.read_message(asked)
+    return _told(caller, _result(message, caller, end, manner), end)
 
 
 def refuse(call: bytes | None, end: End, manner: Manner) -> Json:
-    """Return the method's own answer that allows nothing, or an error where nobody can tell which that is."""
+    """Return the method's own answer that allows nothing.
+
+    An error where nobody can tell which that is, or where it would say that a person refused.
+    """
     try:
         message = codex_message.read_message(call or b"")
-        return codex_message.framed(message, _no(message, end, manner))
+        return _told(message, _no(message, end, manner), end)
     except (Invalid, MalformedJson):
         return codex_message.failed(call, end.reason)
 
@@ -92,7 +96,15 @@ def _question(message: Message) -> Call:
             raise _not_for_people()
 
 
-def _result(asked: Message, caller: Message, end: End, manner: Manner) -> Json:
+def _told(caller: Message, result: Json | None, end: End) -> Json:
+    """Return the message that answers `caller`; no result where nobody decided about a command or files."""
+    if result is not None:
+        return codex_message.framed(caller, result)
+    reason = codex_review.NOT_OFFERED if end.outcome is Outcome.SELECTED else end.reason
+    return codex_message.undecided(caller, reason, otherwise=codex_items.no())
+
+
+def _result(asked: Message, caller: Message, end: End, manner: Manner) -> Json | None:
     match asked.method:
         case codex_legacy.EXEC | codex_legacy.PATCH | codex_legacy.ELICITATION:
             return codex_legacy.result(asked, end, codex_review.dialect_of(caller, manner))
@@ -108,14 +120,14 @@ def _result(asked: Message, caller: Message, end: End, manner: Manner) -> Json:
             raise _not_for_people()
 
 
-def _no(message: Message, end: End, manner: Manner) -> Json:
+def _no(message: Message, end: End, manner: Manner) -> Json | None:
     match message.method:
         case codex_legacy.EXEC | codex_legacy.PATCH:
             return codex_review.no(end, codex_review.dialect_of(message, manner))
         case codex_legacy.ELICITATION if codex_legacy.is_codex(message):
             return codex_review.no(end, codex_review.dialect_of(message, manner))
         case codex_items.COMMAND | codex_items.FILES:
-            return codex_items.no()
+            return None
         case codex_permissions.PERMISSIONS:
             return codex_permissions.no()
         case codex_elicitation.ELICITATION:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from agentpod_bot.core.model import TextPreview
 from agentpod_bot.errors import AgentpodError, Invalid
-from agentpod_bot.harness import hook_call, naming, options, tool_input
+from agentpod_bot.harness import hook_call, naming, options, strict_json, tool_input
 from agentpod_bot.harness.adapter import Settled
 from agentpod_bot.harness.hook_call import PERMISSION_REQUEST, PRE_TOOL_USE, ToolCall
 
@@ -35,7 +35,7 @@ _TELLING = frozenset({"PostToolUse", "PostToolUseFailure"})
 
 def parse(body: bytes, manner: Manner) -> Call:  # noqa: ARG001 - every adapter takes it
     """Read one hook call; raises `MalformedJson` or `Invalid`."""
-    content = hook_call.read(body)
+    content = strict_json.read(body)
     event = hook_call.event_of(content)
     if event in {PERMISSION_REQUEST, PRE_TOOL_USE}:
         call = _call(content, event)
@@ -57,7 +57,7 @@ def parse(body: bytes, manner: Manner) -> Call:  # noqa: ARG001 - every adapter 
 def answer(asked: bytes, call: bytes, end: End, manner: Manner) -> Json:  # noqa: ARG001 - a repeat says the same
     """What Codex is told."""
     try:
-        content = hook_call.read(asked)
+        content = strict_json.read(asked)
         known = _call(content, hook_call.event_of(content))
     except AgentpodError:  # no question was ever made of such a body
         return refuse(asked, end, manner)

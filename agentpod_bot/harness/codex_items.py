@@ -1,7 +1,8 @@
 """Codex's questions about one command, or about changes to files: `item/*/requestApproval`.
 
 A question about changes does not carry them. A bridge adds what `item/started` said of the
-same item, as `params.changes`: the list `[{path, kind, diff}]`, unchanged.
+same item, as `params.changes`: the list `[{path, kind, diff}]`, unchanged but for diffs that are
+too large to be sent.
 """
 
 from __future__ import annotations
@@ -130,11 +131,13 @@ def request_id(message: Message) -> RequestId:
     return naming.request_id(NAME, message.method, *(message.params.get(name) for name in _NAMES))
 
 
-def result(message: Message, end: End) -> Json:
-    """Return the answer to a message of which a question was made."""
+def result(message: Message, end: End) -> Json | None:
+    """Return the answer to a message of which a question was made; None where no person decided."""
     choices = _for_command(message.params)[0] if message.method == COMMAND else _for_files(message.params)
     choice = chosen(choices, end)
-    return no() if choice is None else {"decision": choice.says}
+    if choice is not None:
+        return {"decision": choice.says}
+    return no() if end.rejects else None
 
 
 def no() -> Json:

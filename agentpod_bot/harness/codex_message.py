@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 NAME = "codex"
 INVALID_REQUEST = -32_600
 """JSON-RPC's code for a message that is no request to answer; Codex takes every error for a no."""
+NOT_DECIDED = -32_000
+"""A code of our own; Codex reads none but logs the message."""
 
 Version = tuple[int, int, int]
 Text = Annotated[str, Field(min_length=1)]
@@ -120,6 +122,17 @@ def failed(call: bytes | None, reason: str) -> Json:
         content = {}
     frame = _frame(_rpc_id(content), has_jsonrpc="jsonrpc" in content)
     return frame | {"error": {"code": INVALID_REQUEST, "message": reason}}
+
+
+def undecided(message: Message, reason: str, *, otherwise: Json) -> Json:
+    """Return the answer where nobody decided: an error, for Codex tells its model of a `decline` that the user refused.
+
+    It takes an error for a no as well. A call without an id can have none: `otherwise` is its no.
+    """
+    if not _has_id(message):
+        return framed(message, otherwise)
+    frame = _frame(message.rpc_id, has_jsonrpc=message.has_jsonrpc)
+    return frame | {"error": {"code": NOT_DECIDED, "message": reason}}
 
 
 def is_exact(value: Any) -> bool:

@@ -2,7 +2,8 @@
 
 A patch's `fileChanges` are `{path: {type: add | delete, content}}` or `{path: {type: update,
 unified_diff, move_path?}}`. An item's `changes` are `[{path, kind, diff}]`, where `kind` is one
-of these types or an object `{type, move_path?}`.
+of these types or an object `{type, move_path?}`; where a bridge could not keep a diff, it says
+`diffBytes` instead, its size.
 """
 
 from __future__ import annotations
@@ -23,8 +24,11 @@ if TYPE_CHECKING:
 
 MOST_PATH = 40
 """Characters of a path that stands in a label; a longer one has a field of its own."""
+NOT_KEPT = "diffBytes"
+"""Instead of `diff`, where a bridge could not keep it: how many bytes it had."""
 _NOT_SENT = "Codex did not send them with this question"
 _DIFF = "diff"
+_MOVED = "Moved to"
 _HEADINGS = {"add": "New file", "delete": "Deleted file", "update": "Changes to"}
 
 
@@ -89,7 +93,7 @@ def _changes(read: list[tuple[str, list[Preview] | None]], sent: Any) -> Changes
     items = sent.items() if isinstance(sent, dict) else enumerate(sent)
     preview: list[Preview] = []
     for (_, parts), (name, change) in zip(read, items, strict=True):
-        preview += tool_input.fields_of({f"Change {name}": change}) if parts is None else parts
+        preview += _unread(name, change) if parts is None else parts
     paths = tuple(path for path, _ in read if path)
     return Changes(paths, tuple(preview), is_complete=all(parts is not None for _, parts in read))
 
@@ -120,6 +124,25 @@ def _of_item(change: Any) -> list[Preview] | None:
             return None
 
 
+def _unread(name: Any, change: Any) -> tuple[Preview, ...]:
+    """Show a change that is not all there: which file it changes, and how, where that is known."""
+    match change:
+        case {"path": str() as path, "kind": {"type": "add" | "delete" | "update" as kind, **more}, "diffBytes": size}:
+            return _too_large(kind, path, size, more.get("move_path"))
+        case {"path": str() as path, "kind": "add" | "delete" | "update" as kind, "diffBytes": size}:
+            return _too_large(kind, path, size, None)
+        case _:
+            return tool_input.fields_of({f"Change {name}": change})
+
+
+def _too_large(kind: str, path: str, size: Any, move_path: Any) -> tuple[Preview, ...]:
+    said = {
+        _HEADINGS[kind]: path,
+        "Changes" if kind == "update" else "Content": f"too large to show: {tool_input.as_line(size)} bytes",
+    }
+    return tool_input.fields_of(said if move_path is None else {**said, _MOVED: move_path})
+
+
 def _text(kind: str, path: str, diff: str, move_path: Any) -> list[Preview]:
     heading = _HEADINGS[kind]
     # What is added or deleted comes as the content itself, not as a diff of it.
@@ -129,7 +152,7 @@ def _text(kind: str, path: str, diff: str, move_path: Any) -> list[Preview]:
         if len(path) <= MOST_PATH
         else (FieldPreview(heading, path), TextPreview("Content" if language is None else "Changes", diff, language))
     )
-    return [*shown, *(() if move_path is None else tool_input.fields_of({"Moved to": move_path}))]
+    return [*shown, *(() if move_path is None else tool_input.fields_of({_MOVED: move_path}))]
 
 
 def _path(change: Any) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from agentpod_bot.core.model import FieldPreview
 from agentpod_bot.errors import AgentpodError, Invalid
-from agentpod_bot.harness import hook_call, naming, options
+from agentpod_bot.harness import hook_call, naming, options, strict_json
 from agentpod_bot.harness.adapter import Settled
 from agentpod_bot.harness.claude_code import KINDS as CLAUDE_KINDS
 from agentpod_bot.harness.hook_call import PERMISSION_REQUEST, PRE_TOOL_USE, ToolCall
@@ -47,7 +47,7 @@ _TELLING = frozenset({"PostToolUse", "PostToolUseFailure"})
 
 def parse(body: bytes, manner: Manner) -> Call:  # noqa: ARG001 - every adapter takes it
     """Read one hook call; raises `MalformedJson` or `Invalid`."""
-    content = hook_call.read(body)
+    content = strict_json.read(body)
     if _tells_only(content):
         return Settled({}, hook_call.NOTHING_TO_DECIDE)
     call = _call(content)
@@ -57,7 +57,7 @@ def parse(body: bytes, manner: Manner) -> Call:  # noqa: ARG001 - every adapter 
 def answer(asked: bytes, call: bytes, end: End, manner: Manner) -> Json:  # noqa: ARG001 - a repeat says the same
     """What Copilot is told."""
     try:
-        event = _call(hook_call.read(asked)).event
+        event = _call(strict_json.read(asked)).event
     except AgentpodError:  # no question was ever made of such a body
         return refuse(asked, end, manner)
     if hook_call.chosen(OPTIONS, end) is None:

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from agentpod_bot.core.model import FieldPreview
 from agentpod_bot.errors import AgentpodError, Invalid
-from agentpod_bot.harness import hook_call, naming, options, tool_input
+from agentpod_bot.harness import hook_call, naming, options, strict_json, tool_input
 from agentpod_bot.harness.adapter import Settled
 from agentpod_bot.harness.hook_call import ToolCall
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from agentpod_bot.core.model import Preview
     from agentpod_bot.harness.adapter import Call, End, Json, Manner
 
 NAME = "cursor"
@@ -32,11 +33,25 @@ _KINDS: Mapping[str, str] = {SHELL_TOOL: "execute"}
 _TELLING = frozenset({"afterShellExecution", "afterMCPExecution", "postToolUse", "postToolUseFailure"})
 _PERMITS = frozenset({"beforeReadFile", "beforeTabFileRead", "preToolUse", "subagentStart"})
 """Events that want a permission too, and of which nobody is asked here: they get a plain no."""
+_HARMLESS = frozenset(
+    {
+        hook_call.EVENT,
+        "conversation_id",
+        "generation_id",
+        "session_id",
+        "model",
+        "cursor_version",
+        "workspace_roots",
+        "user_email",
+        "transcript_path",
+    }
+)
+"""Members that say who calls, and nothing of what will be done."""
 
 
 def parse(body: bytes, manner: Manner) -> Call:  # noqa: ARG001 - every adapter takes it
     """Read one hook call; raises `MalformedJson` or `Invalid`."""
-    content = hook_call.read(body)
+    content = strict_json.read(body)
     event = hook_call.event_of(content)
     match event:
         case "beforeShellExecution" | "beforeMCPExecution":
@@ -48,8 +63,9 @@ def parse(body: bytes, manner: Manner) -> Call:  # noqa: ARG001 - every adapter 
                 OPTIONS,
                 hold_twin=hook_call.twin(call, content.get("generation_id"), server),
                 kinds=_KINDS if event == SHELL else None,
-                notes=tuple(
-                    FieldPreview(f"Server {name}", tool_input.as_line(value)) for name, value in server.items()
+                notes=(
+                    *(FieldPreview(f"Server {name}", tool_input.as_line(value)) for name, value in server.items()),
+                    *_besides(content, event),
                 ),
             )
         case _ if _tells_only(event, content):
@@ -61,7 +77,7 @@ def parse(body: bytes, manner: Manner) -> Call:  # noqa: ARG001 - every adapter 
 def answer(asked: bytes, call: bytes, end: End, manner: Manner) -> Json:  # noqa: ARG001 - a repeat says the same
     """What Cursor is told."""
     try:
-        content = hook_call.read(asked)
+        content = strict_json.read(asked)
         _call(content, hook_call.event_of(content))
     except AgentpodError:  # no question was ever made of such a body
         return refuse(asked, end, manner)
@@ -104,6 +120,16 @@ def _call(content: Json, event: str) -> ToolCall:
 def _server(content: Json) -> dict[str, Any]:
     """Where the tool runs: the address or the command line of its server."""
     return {name: content[name] for name in ("url", "command") if name in content}
+
+
+def _besides(content: Json, event: str) -> tuple[Preview, ...]:
+    """Whatever else the call says, such as whether a command runs in the sandbox: it may change what is allowed."""
+    shown = {"command"} if event == SHELL else {"command", "url", "tool_name", "tool_input"}
+    if naming.text_of(content.get("cwd")):
+        shown.add("cwd")
+    said = {name: value for name, value in content.items() if name not in shown | _HARMLESS}
+    # A name of ours before each, so that none can pass for a member of the tool's input.
+    return tool_input.fields_of({f"Call {name}": value for name, value in said.items()})
 
 
 def _no(end: End, manner: Manner) -> Json:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from agentpod_bot.core.model import FieldPreview
 from agentpod_bot.errors import AgentpodError, Invalid
-from agentpod_bot.harness import hook_call, naming, options, tool_input
+from agentpod_bot.harness import hook_call, naming, options, strict_json, tool_input
 from agentpod_bot.harness.adapter import Settled
 from agentpod_bot.harness.hook_call import ToolCall
 
@@ -45,7 +45,7 @@ _TELLING = frozenset({"AfterTool", "BeforeToolSelection", "Notification"})
 
 def parse(body: bytes, manner: Manner) -> Call:  # noqa: ARG001 - every adapter takes it
     """Read one hook call; raises `MalformedJson` or `Invalid`."""
-    content = hook_call.read(body)
+    content = strict_json.read(body)
     event = hook_call.event_of(content)
     if event == BEFORE_TOOL:
         call = _call(content)
@@ -66,7 +66,7 @@ def parse(body: bytes, manner: Manner) -> Call:  # noqa: ARG001 - every adapter 
 def answer(asked: bytes, call: bytes, end: End, manner: Manner) -> Json:  # noqa: ARG001 - a repeat says the same
     """What Gemini is told."""
     try:
-        _call(hook_call.read(asked))
+        _call(strict_json.read(asked))
     except AgentpodError:  # no question was ever made of such a body
         return refuse(asked, end, manner)
     if hook_call.chosen(OPTIONS, end) is None:

@@ -28,8 +28,6 @@ EVENT = "hook_event_name"
 """The member that names the event, in every harness but one."""
 PERMISSION_REQUEST = "PermissionRequest"
 PRE_TOOL_USE = "PreToolUse"
-MAX_WHOLE = 10 ** (strict_json.MAX_DIGITS - 2)
-"""From here on a whole number may have been cut while it was read (its sign counts there), and is not what was sent."""
 NOT_OFFERED = "The answer names nothing that this question offered. Nothing was allowed."
 NO_REASON = "Nothing was allowed."
 NOTHING_TO_DECIDE = "an event that decides nothing"
@@ -56,23 +54,6 @@ class ToolCall:
     """What kind of agent that is."""
     call_id: str | None = None
     """The harness's name for this one call; None where it gives none."""
-
-
-def read(body: bytes) -> Json:
-    """Return the JSON object that `body` is; raises `MalformedJson` or `Invalid`.
-
-    Stricter than `strict_json.read`: no whole number in it may have been cut.
-    """
-    content = strict_json.read(body)
-    holders: list[Any] = [content]
-    while holders:
-        holder = holders.pop()
-        for child in holder.values() if isinstance(holder, dict) else holder:
-            if isinstance(child, dict | list):
-                holders.append(child)
-            elif isinstance(child, int) and abs(child) >= MAX_WHOLE:
-                raise Invalid((), "must not hold a number that large")
-    return content
 
 
 def read_leniently(body: bytes | None) -> Json:
@@ -208,6 +189,6 @@ def unquoted(value: Any) -> Any:
     if not isinstance(value, str):
         return value
     try:
-        return read(value.encode())
+        return strict_json.read(value.encode())
     except (Invalid, MalformedJson, UnicodeEncodeError):
         return value

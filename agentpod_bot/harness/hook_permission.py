@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from agentpod_bot.core.lifecycle import AnsweredElsewhere
 from agentpod_bot.core.model import Claim
 from agentpod_bot.errors import AgentpodError, Invalid
-from agentpod_bot.harness import claude_code_questions, hook_call, naming, options
+from agentpod_bot.harness import claude_code_questions, hook_call, naming, options, strict_json
 from agentpod_bot.harness.adapter import Close, Settled
 from agentpod_bot.harness.claude_code_suggestions import grants_in, notes_on
 from agentpod_bot.harness.hook_call import PERMISSION_REQUEST, PRE_TOOL_USE, ToolCall
@@ -61,7 +61,7 @@ class _Asked:
 
 def parse(dialect: Dialect, body: bytes) -> Call:
     """Read one hook call; raises `MalformedJson` or `Invalid`."""
-    content = hook_call.read(body)
+    content = strict_json.read(body)
     event = hook_call.event_of(content)
     if event in {PERMISSION_REQUEST, PRE_TOOL_USE}:
         return _ask(dialect, _asked(dialect, content, event), body)
@@ -75,7 +75,7 @@ def parse(dialect: Dialect, body: bytes) -> Call:
 def answer(dialect: Dialect, asked: bytes, end: End, manner: Manner) -> Json:
     """What the harness is told about the call `asked`."""
     try:
-        content = hook_call.read(asked)
+        content = strict_json.read(asked)
         known = _asked(dialect, content, hook_call.event_of(content))
     except AgentpodError:  # no question was ever made of such a body
         return refuse(asked, end, manner)

@@ -4,23 +4,24 @@ A call is an event as its stream has it (https://opencode.ai/docs/server/#events
 `type`, and `properties` or `data`. An answer is the body of the reply in the same generation:
 `{"response": …}` for `permission.updated`, else `{"reply": …}`, and `message` beside a "reject".
 A rejection without a message would halt the turn and reject whatever else the session asks,
-so every one carries the reason; the first generation has no place for it.
+so every one carries the reason; the first generation has no place for it. The plugin adds `input` to
+a payload where it knows what the tool is called with: OpenCode does not say it of every tool.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from agentpod_bot.core.ids import OptionId, RequestId
 from agentpod_bot.core.lifecycle import AnsweredElsewhere
-from agentpod_bot.core.model import Claim, FieldPreview, Hold, PermissionRequest, Preview, TextPreview
+from agentpod_bot.core.model import Claim, DiffPreview, FieldPreview, Hold, PermissionRequest, Preview, TextPreview
 from agentpod_bot.core.text import fits
 from agentpod_bot.errors import Invalid, MalformedJson
 from agentpod_bot.harness import naming, strict_json
 from agentpod_bot.harness.adapter import Ask, Close
 from agentpod_bot.harness.options import allow_always, allow_once, reject_once
-from agentpod_bot.harness.tool_input import as_text, headline, preview_of
+from agentpod_bot.harness.tool_input import WHOLE_LABEL, as_text, headline, preview_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -44,6 +45,7 @@ LISTED = "What Always allow would allow"
 """Label of the patterns that a label has no place for."""
 DIFF = "diff"
 EDIT = "edit"
+INPUT = "input"
 EVERYTHING = "*"
 """The pattern of a tool that has none of its own."""
 TOOL_KINDS: Mapping[str, str] = {
@@ -209,7 +211,12 @@ def _title(asked: Json, names: _Names) -> str:
         return title
     metadata = asked.get("metadata")
     filepath = metadata.get("filepath") if isinstance(metadata, dict) else None
-    detail = headline(metadata) or naming.text_of(filepath) or ", ".join(_texts(asked.get(names.patterns)))
+    detail = (
+        headline(metadata)
+        or headline(asked.get(INPUT))
+        or naming.text_of(filepath)
+        or ", ".join(_texts(asked.get(names.patterns)))
+    )
     return naming.title_of(naming.text_of(asked.get(names.permission), AGENT), detail)
 
 
@@ -224,7 +231,24 @@ def _texts(value: Any) -> tuple[str, ...]:
 def _preview(asked: Json, names: _Names) -> tuple[Preview, ...]:
     """What the tool will do, and what it asks permission for."""
     named = {name: asked[name] for name in (names.permission, names.patterns) if asked.get(name) is not None}
-    return (*_metadata(asked.get("metadata")), *preview_of(named))
+    return (*_metadata(asked.get("metadata")), *_input(asked), *preview_of(named))
+
+
+def _input(asked: Json) -> tuple[Preview, ...]:
+    """What the tool is called with, but for what the metadata say already."""
+    said, metadata = asked.get(INPUT), asked.get("metadata")
+    if isinstance(said, dict) and isinstance(metadata, dict):
+        said = {name: value for name, value in said.items() if not _is_said(name, value, metadata)}
+    return tuple(
+        part
+        if isinstance(part, DiffPreview) or part.label.startswith(WHOLE_LABEL)
+        else replace(part, label=f"{WHOLE_LABEL} {part.label}")
+        for part in preview_of(said)
+    )
+
+
+def _is_said(name: str, value: Any, metadata: Json) -> bool:
+    return name in metadata and naming.hashed(metadata[name]) == naming.hashed(value)
 
 
 def _metadata(metadata: Any) -> tuple[Preview, ...]:
@@ -252,7 +276,11 @@ def _lacks_its_diff(asked: Json, names: _Names) -> bool:
 
 def _lacks_its_input(asked: Json, names: _Names) -> bool:
     """Whether nothing says with what a tool is called, as OpenCode sends it for the tools of MCP servers."""
-    return not asked.get("metadata") and set(_texts(asked.get(names.patterns))) <= {EVERYTHING}
+    return (
+        asked.get(INPUT) is None
+        and not asked.get("metadata")
+        and set(_texts(asked.get(names.patterns))) <= {EVERYTHING}
+    )
 
 
 def _reply(call: bytes, word: OptionId) -> Json:

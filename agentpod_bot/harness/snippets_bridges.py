@@ -43,7 +43,11 @@ def codex(place: Place, version: str | None) -> Snippet:
             ),
         ),
         always="for this session, or as a rule that Codex proposes; the room shows the rule, and Codex keeps it.",
-        unanswered="declined; where the answer takes a reason, it says that nobody answered.",
+        unanswered=(
+            "nothing is allowed. About a command or files Codex gets an error with the reason, which it logs and takes "
+            "for a no; of a plain no it tells its model that the user refused. To its other questions the answer is "
+            "a no, with the reason where it takes one."
+        ),
         down=BRIDGE_DOWN,
         elsewhere=EDITED,
         tried="what Codex 0.171.0 sends was recorded from `codex app-server`, and is what is read here.",
@@ -68,7 +72,11 @@ def acp(place: Place, version: str | None) -> Snippet:
                 f"{place.line('proxy', 'acp')} --prompt {shlex.quote('Run the tests')} -- claude-agent-acp",
             ),
         ),
-        always="what the agent offers, under its own names; the agent keeps it.",
+        always=(
+            "what the agent offers, under its own names; the agent keeps it. It is not offered where the agent does "
+            "not show what it would do: a title is written for people, and need not be the command. Gemini CLI sends "
+            "commands, and the tools of MCP servers, with a title alone, so that these can be allowed once only."
+        ),
         unanswered="answered `cancelled`, which says that nobody decided.",
         down=f"answered `cancelled`; {BRIDGE_DOWN}",
         elsewhere=EDITED,

@@ -23,12 +23,13 @@ Model = TypeVar("Model", bound=BaseModel)
 MAX_SAFE_INTEGER = 2**53 - 1
 """Larger whole numbers are refused by homeservers and read inexactly by JavaScript."""
 MAX_DIGITS = 40
-"""Digits of a whole number that are worth reading; a longer one only has to be too large."""
+"""Digits of a whole number that are read: Python reads no thousands of them, and others lose the last ones."""
 MAX_NESTING = 200
 """Levels of objects and lists; what is deeper could be read here and not be shown or written again elsewhere."""
 MAX_FAULTS = 50
 UNKNOWN_TAG = "is of an unknown type"
 _TOO_DEEP = "the body is nested too deeply"
+_TOO_LARGE = "a number is too large to be read"
 
 # Only an escape can bring a surrogate into text that was decoded as UTF-8.
 _SURROGATE_ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
@@ -39,7 +40,8 @@ def read(body: bytes) -> dict[str, Any]:
     """Return the JSON object that `body` is.
 
     Raises `MalformedJson` for anything but one UTF-8 JSON text: a byte order mark, a key that
-    stands twice in one object, NaN or Infinity, a number beyond them, nesting that no reader can follow.
+    stands twice in one object, NaN or Infinity, a number beyond them or of more than `MAX_DIGITS`
+    digits, nesting that no reader can follow.
     Raises `Invalid` where the text is no object, or a string in it holds a lone surrogate.
     """
     content = _read(body)
@@ -119,13 +121,14 @@ def _no_number(_constant: str) -> NoReturn:
 def _finite(text: str) -> float:
     number = float(text)
     if math.isinf(number):  # it would be written again as no JSON at all
-        raise MalformedJson("a number is too large to be read")
+        raise MalformedJson(_TOO_LARGE)
     return number
 
 
 def _whole(digits: str) -> int:
-    # Python refuses to read thousands of digits; cut, the number is still beyond every limit here.
-    return int(digits[:MAX_DIGITS])
+    if len(digits.removeprefix("-")) > MAX_DIGITS:
+        raise MalformedJson(_TOO_LARGE)
+    return int(digits)
 
 
 def _is_too_deep(content: dict[str, Any] | list[Any]) -> bool:

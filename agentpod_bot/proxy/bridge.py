@@ -6,25 +6,28 @@ import asyncio
 import os
 import signal
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from agentpod_bot.core.text import visible_line
+from agentpod_bot.proxy.framing import crowd_of, is_plain
 from agentpod_bot.proxy.pipes import CHUNK, LineTooLong, Stream, lines
 from agentpod_bot.proxy.signals import signalled
 from agentpod_bot.proxy.stopped import ExitCode, Stopped
 from agentpod_bot.proxy.talk import Asked, Over, Passed, Replied
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
+    from collections.abc import AsyncIterator, Callable, Sequence
 
     from agentpod_bot.proxy.pipes import Readable, Writable
     from agentpod_bot.proxy.questions import Questions
-    from agentpod_bot.proxy.talk import Talk
+    from agentpod_bot.proxy.talk import FromAgent, Talk
 
 GRACE_S = 5.0
 """How long an agent has to end after its client went away or a signal came, before it is told harder."""
 DRAIN_S = 2.0
 """How long the last words of an agent that ended are waited for."""
+NOT_ALONE = "it does not stand alone on its line"
 
 
 class _Exit(asyncio.subprocess.SubprocessStreamProtocol):
@@ -85,8 +88,15 @@ class Agent:
 class Bridge:
     """Carries lines both ways until one side ends."""
 
-    def __init__(self, talk: Talk, agent: Agent, client: tuple[Readable, Writable], questions: Questions) -> None:
-        self._talk, self._agent, self._questions = talk, agent, questions
+    def __init__(
+        self,
+        talk: Talk,
+        agent: Agent,
+        client: tuple[Readable, Writable],
+        questions: Questions,
+        say: Callable[[str], None],
+    ) -> None:
+        self._talk, self._agent, self._questions, self._say = talk, agent, questions, say
         self._client_in, self._client_out = client
         self._writing = False
 
@@ -118,16 +128,27 @@ class Bridge:
 
     async def _from_agent(self) -> None:
         async for line in lines_of(self._agent.output, "agent"):
-            match self._talk.from_agent(line):
-                case Passed():
-                    passed = True
-                case Asked() as asked:
-                    passed = not await self._questions.put(asked)
-                case Over() as over:
-                    await self._questions.end(over)
-                    passed = over.passed
-            if passed and not await self._to_client(line):
-                return
+            for part in await self._for_client(line):
+                if not await self._to_client(part):
+                    return
+
+    async def _for_client(self, line: bytes) -> list[bytes]:
+        """What of a line of the agent goes on: all of it, but for the questions in it."""
+        crowd = crowd_of(line)
+        if not crowd:
+            return [line] if await self._passes(self._talk.from_agent(line)) else []
+        left = [part for part in crowd if await self._passes(in_crowd(self._talk.from_agent(part)))]
+        return left if len(left) < len(crowd) else [line]
+
+    async def _passes(self, heard: FromAgent) -> bool:
+        match heard:
+            case Passed():
+                return True
+            case Asked() as asked:
+                return not await self._questions.put(asked)
+            case Over() as over:
+                await self._questions.end(over)
+                return over.passed
 
     async def _to_client(self, line: bytes) -> bool:
         self._writing = True
@@ -141,6 +162,10 @@ class Bridge:
 
     async def _from_client(self) -> None:
         async for line in lines_of(self._client_in, "client"):
+            if self._questions.any_open and not is_plain(line):
+                # The agent might find an answer in it that nobody in the room gave.
+                self._say("a line of the client was dropped: it is not one message, and a question is open")
+                continue
             match self._talk.from_client(line):
                 case Replied(key=key) if self._questions.has(key):
                     continue
@@ -168,6 +193,11 @@ class Bridge:
             await asyncio.wait(either, timeout=DRAIN_S, return_when=asyncio.FIRST_COMPLETED)
             if not self._writing:
                 return
+
+
+def in_crowd(heard: FromAgent) -> FromAgent:
+    """What is heard on a line that is not one message: a question there might reach the client as well, or not us."""
+    return replace(heard, fault=NOT_ALONE) if isinstance(heard, Asked) else heard
 
 
 async def lines_of(source: Readable, who: str) -> AsyncIterator[bytes]:

@@ -61,4 +61,4 @@ async def carry(harness: Harness, talk: Talk, way: Way, words: Sequence[str], cl
     async with connected(way.endpoint) as daemon:
         agent = await Agent.start(words)
         questions = Questions(daemon, harness, way.query, answer=agent.input.write, say=way.say, timer=way.timer)
-        return await Bridge(talk, agent, client, questions).run()
+        return await Bridge(talk, agent, client, questions, way.say).run()

@@ -35,6 +35,8 @@ Cursor names no number; this one is on the safe side.
 LARGEST_CALL = 2**20
 """Bytes of a call; the daemon takes no larger one."""
 MARGIN_S = 2.0
+STDOUT = 1
+_CHUNK = 65_536
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,15 +47,21 @@ class Failed:
     unreached: bool = False
 
 
-def call_of(stdin: BinaryIO) -> bytes | None:
-    """The call of the harness; None where it is larger than any that can be asked."""
+def call_of(stdin: BinaryIO) -> bytes:
+    """The call of the harness; the beginning of one that is larger than any that can be asked.
+
+    All of it is taken all the same: a harness whose pipe breaks may take the hook for one
+    that failed, and go on.
+    """
     body = stdin.read(LARGEST_CALL + 1)
-    return body if len(body) <= LARGEST_CALL else None
+    while len(body) > LARGEST_CALL and stdin.read(_CHUNK):
+        pass
+    return body
 
 
 def run(
     harness: str,
-    read: Callable[[], bytes | None],
+    read: Callable[[], bytes],
     find: Callable[[], Endpoint],
     *,
     route: str | None = None,
@@ -62,12 +70,12 @@ def run(
 ) -> Exit:
     """Ask the daemon, and say how the hook ends. `find` may raise `Stopped`. Raises nothing of its own.
 
-    `read` gives the call of the harness, or None where it is larger than any that can be asked.
+    `read` gives the call of the harness, as `call_of` does.
     """
     call: bytes | None = None
     try:
         call = read()
-        if call is None:
+        if len(call) > LARGEST_CALL:
             failed = Failed(f"the call is larger than {LARGEST_CALL} bytes")
         else:
             answer = asyncio.run(answered(harness, call, find(), route=route, timeout_s=timeout_s))
@@ -89,23 +97,24 @@ def unwritten() -> Exit:
 async def answered(
     harness: str, call: bytes, endpoint: Endpoint, *, route: str | None, timeout_s: int | None
 ) -> Json | Failed:
-    """What the daemon answers within the harness's patience; a signal ends the wait."""
+    """What the daemon answers within the harness's patience; a signal ends the wait, or that nobody reads stdout."""
     from agentpod_bot.proxy.client import connected  # noqa: PLC0415 - slow to import, and not every failure needs it
     from agentpod_bot.proxy.door import Unanswered, ask  # noqa: PLC0415 - likewise
-    from agentpod_bot.proxy.signals import signalled  # noqa: PLC0415 - likewise
+    from agentpod_bot.proxy.signals import deserted, signalled  # noqa: PLC0415 - likewise
     from agentpod_bot.system import SystemClock  # noqa: PLC0415 - likewise
 
     patience_s = timeout_s if timeout_s is not None else PATIENCE_S[harness]
     query = {"timeout": str(patience_s)} | ({} if route is None else {"route": route})
-    with signalled() as stop:
+    with signalled() as stop, deserted(STDOUT) as gone:
         async with connected(endpoint) as daemon:
             work = asyncio.create_task(ask(daemon, harness, call, query, SystemClock()))
-            either: set[asyncio.Future[object]] = {work, stop}  # type: ignore[arg-type] # a set of futures of any kind
-            await asyncio.wait(either, timeout=own_limit_s(patience_s), return_when=asyncio.FIRST_COMPLETED)
-            if stop.done() or not work.done():
+            first: set[asyncio.Future[object]] = {work, stop, gone}  # type: ignore[arg-type] # futures of any kind
+            await asyncio.wait(first, timeout=own_limit_s(patience_s), return_when=asyncio.FIRST_COMPLETED)
+            told = stop.done() or gone.done()
+            if told or not work.done():
                 work.cancel()
                 await asyncio.wait({work})
-                return Failed("the hook was told to stop" if stop.done() else "agentpod-bot gave no answer in time")
+                return Failed("the hook was told to stop" if told else "agentpod-bot gave no answer in time")
             try:
                 return (await work).content
             except Unanswered as why:

@@ -64,6 +64,11 @@ class Questions:
         self._farewells: set[asyncio.Task[None]] = set()
         self._ended: str | None = None
 
+    @property
+    def any_open(self) -> bool:
+        """Whether any call waits for the room."""
+        return bool(self._open)
+
     def has(self, key: str) -> bool:
         """Whether the call with this id waits for the room."""
         return key in self._open

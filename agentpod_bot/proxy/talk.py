@@ -19,6 +19,9 @@ DEEPEST = 64
 """Levels of a message that is nested more deeply than can be read, which are read all the same."""
 TOO_DEEP = '"(nested too deeply to be read)"'
 
+# Python reads no number of thousands of digits; others do.
+_DECODER = json.JSONDecoder(parse_int=lambda digits: int(digits[: strict_json.MAX_DIGITS]))
+_SPACE = re.compile(r"[ \t\r\n]*")
 _TOKEN = re.compile(r'"(?:[^"\\]++|\\.)*+"|[\[\]{}]', re.DOTALL)
 
 
@@ -124,12 +127,24 @@ def message_of(line: bytes) -> Message:
     What some reader could take for a message is one: else a question that is odd enough
     would go to the client instead of the room. Whether it means one thing says `fault_of`.
     """
-    said = line.decode("utf-8-sig", errors="replace")
+    match texts_in(text_of(line)):
+        case [dict() as only], "":
+            return only
+        case _:
+            return {}
+
+
+def text_of(line: bytes) -> str:
+    """What stands on a line, whatever bytes it is made of."""
+    return line.decode("utf-8-sig", errors="replace")
+
+
+def texts_in(text: str) -> tuple[list[Any], str]:
+    """The JSON texts with which a text begins, and what it holds after them."""
     try:
-        content = _read(said)
+        return _read(text)
     except RecursionError:
-        content = _read(shallow(said))
-    return content if isinstance(content, dict) else {}
+        return _read(shallow(text))
 
 
 def shallow(text: str) -> str:
@@ -157,14 +172,24 @@ def fault_of(line: bytes) -> str | None:
     return None
 
 
-def _read(text: str, spare: int = 20) -> Any:
+def _read(text: str, spare: int = 20) -> tuple[list[Any], str]:
     if spare:  # so many calls deep, so that what is read here can also be written again anywhere
         return _read(text, spare - 1)
-    try:
-        # Python reads no number of thousands of digits; others do.
-        return json.loads(text, parse_int=lambda digits: int(digits[: strict_json.MAX_DIGITS]))
-    except ValueError:
-        return None
+    found: list[Any] = []
+    at = _after_space(text, 0)
+    while at < len(text):
+        try:
+            value, end = _DECODER.raw_decode(text, at)
+        except ValueError:
+            break
+        found.append(value)
+        at = _after_space(text, end)
+    return found, text[at:]
+
+
+def _after_space(text: str, at: int) -> int:
+    space = _SPACE.match(text, at)
+    return at if space is None else space.end()
 
 
 def key_of(value: Any) -> str:

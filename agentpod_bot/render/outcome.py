@@ -10,7 +10,7 @@ from agentpod_bot.render import sentences
 from agentpod_bot.render.content import MAX_EVENT_BYTES, Prose, event_size, instant, stacked
 from agentpod_bot.render.presented import present_closed
 from agentpod_bot.render.preview import BODY_CHARACTERS, BODY_LINES, Measured, shown
-from agentpod_bot.render.progress import WITHDRAWN, is_withdrawn, progress_lines
+from agentpod_bot.render.progress import is_withdrawn, progress_lines
 from agentpod_bot.render.question import block
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def _lines(question: Question) -> list[str]:
     if question.progress is not None:
         lines += progress_lines(question.progress)
     if is_withdrawn(closing, question.progress):
-        lines[0] = f"{WITHDRAWN} · {lines[0]}"
+        lines[0] = f"{sentences.WITHDRAWN} · {lines[0]}"
     return lines
 
 

@@ -1,4 +1,4 @@
-"""Every sentence that a person reads in a room, but those about what came after a decision (`progress`).
+"""Every sentence that a person reads in a room.
 
 Plain functions from data to words. Strings from outside come in as they are and are made
 visible here. No sentence says "approved" or "allowed" of anything that was not decided;
@@ -17,7 +17,7 @@ from agentpod_bot.core.model import Meaning, Outcome, Scope
 from agentpod_bot.core.text import visible_line
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from agentpod_bot.core.diff import Diff
     from agentpod_bot.core.ids import Code, UserId
@@ -46,6 +46,18 @@ NOTHING_TO_APPROVE = "The full text could not be uploaded, so nothing can be app
 NOTHING_APPROVED = "Nothing has been approved."
 NO_VOTES = "no votes now"
 STOPPED_WAITING = "the agent had stopped waiting"
+WITHDRAWN = "No longer allowed, as the agent reports"
+"""Stands before the outcome line of what was allowed and is so no more."""
+REPORTS: Mapping[str, str] = {
+    "executed": "it was run",
+    "consumed": "all of it was used",
+    "failed": "it failed",
+    "noop": "there was nothing to do",
+    "revoked": "it was revoked, and no further step may run",
+    "expired": "its time ran out, and no further step may run",
+    "reverted": "it was run, and then undone",
+}
+"""What the usual statuses of a decided request mean; each ends it. Any other is quoted as it came."""
 
 _MINUTE = 60_000
 _HOUR = 60 * _MINUTE
@@ -188,7 +200,7 @@ def outcome_line(asked: NewQuestion, closing: Closing, *, delivered_at_ms: int |
     """Return the first line of a closed question."""
     at = clock(closing.at_ms, seen_from_ms=asked.created_at_ms)
     line = f"{_ended(asked, closing, at)}: {title_of(asked.title)}"
-    if delivered_at_ms is not None:
+    if delivered_at_ms is not None and closing.outcome is Outcome.SELECTED:  # only a decision is fetched
         line += f" · delivered {clock(delivered_at_ms, seen_from_ms=asked.created_at_ms)}"
     return f"{line} · {STOPPED_WAITING}" if gave_up else line
 
@@ -207,6 +219,28 @@ def answer_line(closing: Closing) -> str | None:
 def reason_line(closing: Closing) -> str | None:
     """Return the reason that a person gave."""
     return f"Reason: {visible_line(closing.comment, limit=MAX_REASON)}" if closing.comment else None
+
+
+def steps_done(steps: Sequence[int], *, more: int) -> str:
+    """Return which steps of a decided request were done, and how many more are not named."""
+    return f"Steps done: {', '.join(map(str, steps))}" + (f" {and_more(more)}" if more > 0 else "")
+
+
+def next_step(step: int) -> str:
+    """Return which step comes next."""
+    return f"Next step: {step}"
+
+
+def step_failed(step: int | None, reason: str | None) -> str:
+    """Return that a step failed, and why, as far as the harness says."""
+    at = "" if step is None else f" at step {step}"
+    return f"Failed{at}" + (f": {visible_line(reason, limit=MAX_REASON)}" if reason else "")
+
+
+def agent_reports(status: str, meant: str | None) -> str:
+    """Return a status in the harness's own word, and what is meant by it where that is known."""
+    said = visible_line(status, limit=MAX_REASON)
+    return f"The agent reports: {said}" + (f" ({meant})" if meant else "")
 
 
 def named(asked: NewQuestion) -> str:

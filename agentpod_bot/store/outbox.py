@@ -24,6 +24,9 @@ QUESTION_EFFECT = "question"
 UPLOAD_EFFECT = "upload"
 """Name of the effect that uploads a question's file: the question waits for it."""
 
+FILE_EFFECT = "file"
+"""Name of the effect that shows the file."""
+
 _LAST_CHARACTER = "\U0010ffff"
 
 _o = outbox.c
@@ -95,6 +98,11 @@ _IS_QUESTION = (
 )
 _IS_ABOUT = (
     select(_o.question_row).where(_o.event_id == bindparam("event_id"), _o.room_id == bindparam("room")).limit(1)
+)
+_FILE_OF = (
+    select(_o.question_row)
+    .where(_o.event_id == bindparam("event_id"), _o.room_id == bindparam("room"), _o.effect == FILE_EFFECT)
+    .limit(1)
 )
 _LAST_AT = (
     select(_o.not_before_ms)
@@ -203,6 +211,11 @@ class Outbox(Transaction):
             return None
         row: int | None = record[0]
         return () if row is None else (Row(row),)
+
+    def file_of(self, event_id: EventId, room_id: RoomId) -> Row | None:
+        """The question whose file this event of ours shows."""
+        record = self._first(_FILE_OF, {"event_id": event_id, "room": room_id})
+        return None if record is None else Row(record[0])
 
     def last_effect_at(self, room_id: RoomId, effect_prefix: str) -> int | None:
         """`not_before_ms` of the newest effect of the room whose name begins so, sent or not."""

@@ -233,6 +233,26 @@ is_unsent = outbox.c.state == literal_column(f"'{EffectState.UNSENT.value}'")
 is_hint = outbox.c.priority == literal_column(f"{Priority.HINT.value}")
 """Written out likewise, for the index over the hints."""
 
+callbacks = Table(
+    "callbacks",
+    metadata,
+    Column("callback_id", NUMBER, primary_key=True),
+    Column("question_row", ForeignKey("questions.row", ondelete="CASCADE"), nullable=False),
+    Column("client", Text, nullable=False),
+    Column("request_id", Text, nullable=False),
+    Column("webhook_id", Text, nullable=False),
+    Column("closed_at_ms", BigInteger, nullable=False),
+    Column("not_before_ms", BigInteger, nullable=False),
+    Column("attempts", Integer, nullable=False),
+    UniqueConstraint("question_row"),
+    UniqueConstraint("webhook_id"),
+    Index("ix_callbacks_client_not_before_ms", "client", "not_before_ms"),
+    Index("ix_callbacks_client_request_id", "client", "request_id", "callback_id"),
+    Index("ix_callbacks_closed_at_ms", "closed_at_ms"),
+    sqlite_autoincrement=True,
+)
+"""Only those that are still to be made: one that was taken or given up is gone."""
+
 processed_events = Table(
     "processed_events",
     metadata,

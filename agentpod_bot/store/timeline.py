@@ -10,6 +10,7 @@ from sqlalchemy.dialects.sqlite import insert
 from agentpod_bot.store.kept import FOREIGN_COLUMNS, foreign_of
 from agentpod_bot.store.tables import (
     EffectState,
+    callbacks,
     encrypted_rooms,
     foreign_questions,
     outbox,
@@ -52,6 +53,7 @@ _MARK_ENCRYPTED = insert(encrypted_rooms).on_conflict_do_nothing(index_elements=
 _FORGET_QUESTIONS = delete(questions).where(
     questions.c.closed_at_ms < _BOUND,
     ~exists().where(outbox.c.question_row == questions.c.row, outbox.c.state == EffectState.UNSENT.value),
+    ~exists().where(callbacks.c.question_row == questions.c.row),
 )
 _FORGET_EFFECTS = delete(outbox).where(
     outbox.c.question_row.is_(None),
@@ -131,9 +133,9 @@ class Timeline(Transaction):
     def prune(self, closed_before_ms: int) -> int:
         """Forget what closed, ended, was sent or was processed before then; returns how many questions went.
 
-        A closed question stays while one of its effects is unsent. With a question go its
-        decision, votes and effects, but no line of the audit. The newest processed event of
-        each room stays: it is where a gap in the timeline ends.
+        A closed question stays while one of its effects, or its callback, is unsent. With a
+        question go its decision, votes and effects, but no line of the audit. The newest
+        processed event of each room stays: it is where a gap in the timeline ends.
         """
         bound = {"bound_ms": closed_before_ms}
         forgotten = self._change(_FORGET_QUESTIONS, bound)

@@ -15,6 +15,7 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 from agentpod_bot.errors import StoreUnavailable
+from agentpod_bot.store.callbacks import Callbacks
 from agentpod_bot.store.copies import Copies
 from agentpod_bot.store.health import Health
 from agentpod_bot.store.journal import Journal, Tail
@@ -34,7 +35,7 @@ MOST_TOGETHER = 256
 """Works that share one commit at most, so that the first of them is not kept waiting for ever."""
 
 
-class SqlTx(Questions, Copies, Votes, Outbox, Timeline, Health, Journal):
+class SqlTx(Questions, Copies, Votes, Outbox, Callbacks, Timeline, Health, Journal):
     """All of `ports.Tx`."""
 
 

@@ -19,6 +19,9 @@ const REPLIES = new Set(["permission.replied", "permission.v2.replied"])
 const WORDS = new Set(["once", "always", "reject"])
 const STOPPED = { word: "reject", message: "OpenCode stopped before anybody answered. Nothing was allowed." }
 const PAUSE_MS = 1_000
+const GLANCE_MS = 50
+const MOST_INPUTS = 100 // tool calls whose input is remembered
+const LARGEST_INPUT = 256 * 1_024 // characters of one; the daemon takes no call of four times as many
 
 const keyOf = (sessionID, id) => `${sessionID} ${id}`
 const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms))
@@ -29,6 +32,7 @@ export const AgentpodBot = async ({ client, serverUrl, directory }) => {
   const route = process.env.AGENTPOD_ROUTE
   const retryMs = (Number(process.env.AGENTPOD_RETRY_S ?? 30) || 0) * 1_000
   const waiting = new Map() // by session and permission: the call to the daemon that is held
+  const inputs = new Map() // by session and tool call: what the tool is called with, where that is not too large
 
   const log = (message) =>
     Promise.resolve(client?.app?.log?.({ body: { service: "agentpod-bot", level: "warn", message } })).catch(() => {})
@@ -109,12 +113,35 @@ export const AgentpodBot = async ({ client, serverUrl, directory }) => {
     await log(`${asked.id} could not be replied to, and still waits in OpenCode's own dialog`)
   }
 
+  // A permission need not say what its tool is called with, and never does for the tools of MCP servers.
+  function remember({ part }) {
+    if (part?.type !== "tool" || !part.callID) return
+    const key = keyOf(part.sessionID, part.callID)
+    inputs.delete(key)
+    const { status, input } = part.state ?? {}
+    if (status !== "running" || input === undefined) return
+    inputs.set(key, JSON.stringify(input).length > LARGEST_INPUT ? undefined : input)
+    if (inputs.size > MOST_INPUTS) inputs.delete(inputs.keys().next().value)
+  }
+
+  // The part that says it may come a moment after the permission.
+  async function withInput(asked, signal) {
+    const callID = asked.callID ?? asked.tool?.callID ?? asked.source?.callID
+    if (!callID || asked.metadata?.diff) return asked // a diff says what the input would
+    const key = keyOf(asked.sessionID, callID)
+    for (let glances = PAUSE_MS / GLANCE_MS; !inputs.has(key) && glances > 0 && !signal.aborted; glances -= 1) {
+      await sleep(GLANCE_MS)
+    }
+    return inputs.has(key) ? { ...asked, input: inputs.get(key) } : asked
+  }
+
   async function ask(event, asked) {
     const key = keyOf(asked.sessionID, asked.id)
     if (waiting.has(key)) return
     const call = { sessionID: asked.sessionID, held: new AbortController(), replied: false }
     waiting.set(key, call)
-    const decision = (await decided(event, call.held.signal)) ?? STOPPED
+    const properties = await withInput(asked, call.held.signal)
+    const decision = (await decided({ ...event, properties }, call.held.signal)) ?? STOPPED
     if (waiting.get(key) === call) waiting.delete(key) // what is replied from now on is our own answer coming back
     if (!call.replied) await answer(event, asked, decision)
   }
@@ -144,6 +171,8 @@ export const AgentpodBot = async ({ client, serverUrl, directory }) => {
         ask({ type: event.type, properties: content }, content).catch((error) => log(error.message))
       } else if (REPLIES.has(event.type)) {
         answeredHere({ type: event.type, properties: content }, content).catch((error) => log(error.message))
+      } else if (event.type === "message.part.updated") {
+        remember(content)
       } else if (event.type === "session.idle") {
         stopped(content)
       }

@@ -81,6 +81,65 @@ for (const [type, path, said, body] of [
   })
 }
 
+const part = (input, { status = "running", callID = "call_1", sessionID = "ses_1", type = "tool" } = {}) => {
+  const state = { status, input }
+  const it = { id: "prt_1", sessionID, messageID: "msg_1", type, callID, tool: "docs_delete", state }
+  return { type: "message.part.updated", properties: { part: it } }
+}
+const CALLS = [
+  ["permission.updated", { callID: "call_1" }],
+  ["permission.asked", { tool: { messageID: "msg_1", callID: "call_1" } }],
+  ["permission.v2.asked", { source: { type: "tool", messageID: "msg_1", callID: "call_1" } }],
+]
+const askedOf = (type, call) => ({ type, properties: { ...ASKED, patterns: ["*"], ...call } })
+
+for (const [type, call] of CALLS) {
+  test(`what the tool of ${type} is called with goes along`, async () => {
+    const { hand, posts } = await started(heldUntilAborted)
+    await hand(part({ id: 7 }))
+    await hand(askedOf(type, call))
+    await until(() => posts.length)
+    assert.deepEqual(posts[0].event, { type, properties: { ...ASKED, patterns: ["*"], ...call, input: { id: 7 } } })
+  })
+}
+
+test("a tool's input may come a moment after its permission", async () => {
+  const { hand, posts } = await started(heldUntilAborted)
+  await hand(part({}, { status: "pending" }))
+  await hand(askedOf(...CALLS[1]))
+  await turn()
+  await hand(part({ id: 7 }))
+  await until(() => posts.length)
+  assert.deepEqual(posts[0].event.properties.input, { id: 7 })
+})
+
+for (const [name, ...parts] of [
+  ["is not known"],
+  ["is another call's", part({ id: 7 }, { callID: "call_2" })],
+  ["is another session's", part({ id: 7 }, { sessionID: "ses_2" })],
+  ["is no tool's", part({ id: 7 }, { type: "text" })],
+  ["is not there yet", part({}, { status: "pending" })],
+  ["is of a call that is over", part({ id: 7 }), part({ id: 7 }, { status: "completed" })],
+  ["is too large", part({ text: "x".repeat(300_000) })],
+  ["was too long ago", part({ id: 7 }), ...Array.from({ length: 100 }, (_, i) => part({}, { callID: `call_x${i}` }))],
+]) {
+  test(`an input that ${name} does not go along, and the question is asked all the same`, async () => {
+    const { hand, posts } = await started(heldUntilAborted)
+    for (const each of parts) await hand(each)
+    await hand(askedOf(...CALLS[1]))
+    await until(() => posts.length)
+    assert.equal("input" in posts[0].event.properties, false)
+  })
+}
+
+test("a change that is shown as a diff goes without the input that makes it", async () => {
+  const { hand, posts } = await started(heldUntilAborted)
+  await hand(part({ filePath: "a", oldString: "x", newString: "y" }))
+  await hand(askedOf("permission.asked", { ...CALLS[1][1], metadata: { diff: "-x\n+y" } }))
+  await until(() => posts.length)
+  assert.equal("input" in posts[0].event.properties, false)
+})
+
 test("the event hook does not wait for the person", async () => {
   const { hand, posts, replies } = await started(heldUntilAborted)
   await hand(asked())

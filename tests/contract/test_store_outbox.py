@@ -293,6 +293,16 @@ def test_an_event_of_ours_is_about_its_question_or_about_several_or_none(tx: Tx)
     assert tx.about(EventId("$theirs"), ROOM) is None
 
 
+def test_the_event_that_shows_a_questions_file_is_known_in_its_room(tx: Tx) -> None:
+    stored = insert_pending(tx)
+    for name, row in (("file", stored.row), ("outcome", stored.row), ("which", None)):
+        tx.enqueue(effect(name, row=row))
+        tx.sent(begin(tx).effect_id, EventId(f"${name}"), NOW)
+    assert tx.file_of(EventId("$file"), ROOM) == stored.row
+    assert tx.file_of(EventId("$file"), OTHER_ROOM) is None
+    assert [tx.file_of(EventId(f"${name}"), ROOM) for name in ("outcome", "which", "q1", "theirs")] == [None] * 4
+
+
 def test_the_time_of_the_newest_effect_that_begins_so_is_known_sent_or_not(tx: Tx) -> None:
     assert tx.last_effect_at(ROOM, "which:@a_b:") is None
     tx.enqueue(effect("which:@a_b:1", not_before_ms=T0 + 5))

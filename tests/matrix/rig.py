@@ -37,8 +37,15 @@ class Pod:
         self.store = store
         self.meter = FakeMeter()
         self.client = MatrixClient(hs.url, policy.own, token)
+        self.outcomes_to_post = asyncio.Event()
         self.parts: Parts = assemble(
-            store, self.client, policy, clock=clock, chance=FakeChance(clock.now_ms()), meter=self.meter
+            store,
+            self.client,
+            policy,
+            clock=clock,
+            chance=FakeChance(clock.now_ms()),
+            meter=self.meter,
+            call_back=self.outcomes_to_post.set,
         )
         self.parts.world.trouble = lambda: None
         self.sync = SyncLoop(self.client, self.parts.inbox, clock, jitter=lambda: 0.0)

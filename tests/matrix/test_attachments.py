@@ -90,6 +90,19 @@ async def test_until_the_file_is_there_nothing_is_approved_and_a_refusal_counts(
         assert (await pod.audited(question)).count("no_file_yet") == 2
 
 
+async def test_a_file_that_was_redacted_is_not_there_and_a_refusal_counts(rig: Rig, clock: FakeClock) -> None:
+    async with rig.run() as pod:
+        question = await shown(pod)
+        [file] = [e for e in rig.hs.sent_by(rig.pod) if e["content"]["msgtype"] == "m.file"]
+        clock.advance(1_000)
+        await pod.handled(rig.hs.redact(rig.room, rig.owner, file["event_id"]))
+        await pod.handled(rig.say("1", reply_to=question))
+        assert (await pod.now(question)).is_open
+        assert (await pod.audited(question))[-2:] == ["file_redacted", "no_file_yet"]
+        rig.say("2: who took the file away?", reply_to=question)
+        assert (await pod.when(question, lambda now: not now.is_open)).status is Status.DECIDED
+
+
 @pytest.mark.parametrize(
     ("status", "errcode", "times"), [(413, "M_TOO_LARGE", 1), (403, "M_FORBIDDEN", 1), (502, "M_UNKNOWN", 9)]
 )

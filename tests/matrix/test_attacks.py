@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from agentpod_bot.core.ids import EventId, RoomId, RouteName
+from agentpod_bot.core.ids import EventId, RoomId, RouteName, UserId
 from agentpod_bot.core.model import Status
 from agentpod_bot.matrix.gap import missing
 from agentpod_bot.matrix.response import Part
@@ -302,6 +302,23 @@ async def test_which_one_is_asked_also_after_the_clock_was_set_back(rig: Rig, cl
         pod.parts.outbox._bell.ring()
         await pod.quiet()
         assert len(rig.notices()) == 2
+
+
+async def test_strangers_cannot_use_up_what_approvers_are_told(rig: Rig, clock: FakeClock) -> None:
+    strangers = [UserId(rig.hs.user(f"stranger{number}")) for number in range(12)]
+    for stranger in strangers:
+        rig.hs.join(rig.room, stranger)
+    async with rig.run() as pod:
+        question = await pod.pending()
+        await pod.parts.broker.cancel(CALLER, question.key.request_id)
+        clock.advance(1_000)
+        for stranger in strangers:
+            await pod.handled(rig.say("1", stranger, reply_to=question))
+        await pod.handled(rig.say("1", reply_to=question))
+        await pod.quiet()
+        assert (await pod.audited(question)).count("not_approver") == 12
+        assert len(rig.notices()) == 6
+        assert "already closed" in rig.notices()[-1]
 
 
 async def test_a_room_hears_ten_notices_a_minute_at_most_and_questions_and_outcomes_all_the_same(

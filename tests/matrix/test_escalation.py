@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from agentpod_bot.broker import escalation
-from agentpod_bot.core.ids import Code, UserId
-from agentpod_bot.core.model import Attachment, Outcome, Question, Status, TextPreview
+from agentpod_bot.core.ids import Code, OptionId, UserId
+from agentpod_bot.core.model import Attachment, Meaning, Option, Outcome, Question, Status, TextPreview
 from agentpod_bot.core.policy import Reactions
 from agentpod_bot.core.quiet import QuietHours
-from tests.examples import CALLER, MINUTE, ROUTE
+from tests.examples import ALLOW, CALLER, MINUTE, REJECT, ROUTE
 from tests.fakes import FakeClock
 from tests.matrix.fake_homeserver import FakeHomeserver
 from tests.matrix.rig import LEADS, Rig
@@ -335,6 +335,33 @@ async def test_a_code_that_the_second_room_has_already_needs_the_event_to_be_nam
         assert (await decided(pod, question)).status is Status.DECIDED
 
 
+async def test_a_code_that_another_account_had_there_shortly_before_needs_the_event_to_be_named(
+    rig: Rig, clock: FakeClock
+) -> None:
+    async with rig.run() as pod:
+        question = await pod.pending()
+        theirs = {
+            "msgtype": "m.text",
+            "body": "?",
+            "suite_event_type": "dev.agentpod.permission.v2",
+            "code": question.asked.code,
+            "subject": {"expires_at": "2026-11-07T12:06:00.000Z"},
+        }
+        await pod.handled(asked := rig.hs.post(rig.leads, rig.mallory, theirs))
+        clock.advance(9 * MINUTE - 5_000)
+        await pod.handled(rig.hs.edit(rig.leads, rig.mallory, asked, "Expired"))
+        clock.advance(MINUTE + 5_000)
+        await pod.parts.deadlines.escalate()
+        question = await pod.when(question, lambda now: now.copy is not None and now.copy.shown_ts is not None)
+        clock.advance(1_000)
+        # Meant for the other account's question, sent before the copy came, and late on its way.
+        late = rig.hs.say(rig.leads, rig.lead, f"1 {question.asked.code}", ts=clock.now_ms() - 30_000)
+        await pod.handled(late)
+        assert (await pod.now(question)).is_open
+        rig.hs.say(rig.leads, rig.lead, "1", reply_to=copy_id(question))
+        assert (await decided(pod, question)).status is Status.DECIDED
+
+
 @pytest.mark.parametrize("closed", [True, False])
 async def test_a_code_that_two_of_ours_have_in_a_room_decides_neither(
     rig: Rig, clock: FakeClock, monkeypatch: pytest.MonkeyPatch, *, closed: bool
@@ -400,7 +427,9 @@ async def test_where_it_cannot_be_asked_now_it_is_tried_again(rig: Rig, clock: F
         assert (await pod.now(question)).copy is None
         assert rig.questions(rig.leads) == []
         if why == "approver_not_in_room":
-            await pod.handled(rig.hs.join(rig.leads, rig.lead))
+            rig.hs.join(rig.leads, rig.lead)
+            world = pod.parts.world
+            await rig.hs.until(lambda: (room := world.room(rig.leads)) is not None and rig.lead in room.joined)
             await pod.parts.deadlines.escalate()
             await pod.when(question, lambda now: now.copy is not None and now.copy.shown_ts is not None)
             assert not pod.parts.escalations.waiting
@@ -439,6 +468,7 @@ async def test_a_copy_that_the_homeserver_refuses_leaves_the_question_where_it_w
         await pod.parts.deadlines.escalate()
         await pod.quiet()
         assert rig.questions(rig.leads) == []
+        assert (await pod.audited(question))[-2:] == ["escalated", "copy_refused"]
         clock.advance(1_000)
         rig.say("1")
         assert (await decided(pod, question)).status is Status.DECIDED
@@ -514,6 +544,24 @@ async def test_whom_the_second_route_bars_from_approving_may_not_there(rig: Rig,
         assert (await decided(pod, question)).status is Status.DECIDED
 
 
+async def test_whom_the_questions_own_route_bars_from_approving_may_not_in_the_second_room_either(
+    rig: Rig, clock: FakeClock
+) -> None:
+    rig.with_route(not_requester=True)
+    rig.with_second_route(after_ms=10 * MINUTE)
+    rig.hs.join(rig.leads, rig.second)
+    leads = replace(rig.policy.routes[LEADS], approvers=frozenset({rig.lead, rig.second}))
+    rig.policy = replace(rig.policy, routes={**rig.policy.routes, LEADS: leads})
+    async with rig.run() as pod:
+        question = await escalated(pod, clock, caller=replace(CALLER, requester=rig.second))
+        await pod.handled(rig.hs.say(rig.leads, rig.second, "1", reply_to=copy_id(question)))
+        assert (await pod.now(question)).is_open
+        await rig.hs.until(lambda: notices(rig, rig.leads))
+        assert "was asked for you" in notices(rig, rig.leads)[0]
+        rig.hs.say(rig.leads, rig.lead, "1", reply_to=copy_id(question))
+        assert (await decided(pod, question)).status is Status.DECIDED
+
+
 @pytest.mark.parametrize(("first", "second"), [(True, False), (False, True), (True, True)])
 async def test_what_either_route_masks_the_second_room_does_not_see(
     rig: Rig, clock: FakeClock, *, first: bool, second: bool
@@ -528,6 +576,23 @@ async def test_what_either_route_masks_the_second_room_does_not_see(
         await rig.hs.until(lambda: outcomes(rig, copy_id(question)))
         assert SECRET not in str(rig.sent(rig.leads))
         assert (SECRET in str(rig.sent(rig.room))) is not first
+
+
+async def test_a_secret_in_the_option_that_was_taken_in_the_first_room_is_masked_in_the_second(
+    rig: Rig, clock: FakeClock
+) -> None:
+    rig.with_route(mask_secrets=False)
+    options = (ALLOW, Option(OptionId("push"), f"Push with {SECRET}", Meaning.CHOOSE, None), REJECT)
+    async with rig.run() as pod:
+        question = await escalated(pod, clock, options=options)
+        rig.say("2", reply_to=question)
+        await decided(pod, question)
+        clock.advance(1_000)
+        rig.hs.say(rig.leads, rig.lead, "1", reply_to=copy_id(question))
+        await rig.hs.until(lambda: notices(rig, rig.leads) and outcomes(rig, copy_id(question)))
+        assert "already answered" in notices(rig, rig.leads)[0]
+        assert SECRET in str(rig.sent(rig.room))
+        assert SECRET not in str(rig.sent(rig.leads))
 
 
 async def test_without_masks_on_both_routes_both_rooms_see_all(rig: Rig, clock: FakeClock) -> None:
@@ -647,6 +712,23 @@ async def test_where_the_second_rooms_own_file_cannot_be_uploaded_the_copy_is_tr
         await pod.parts.deadlines.escalate()
         await pod.when(question, lambda now: now.copy is not None and now.copy.attachment is Attachment.SHOWN)
         assert len(rig.questions(rig.leads)) == 1
+
+
+async def test_a_file_that_was_redacted_in_the_second_room_is_not_there(rig: Rig, clock: FakeClock) -> None:
+    async with rig.run() as pod:
+        question = await pod.pending(preview=LONG)
+        await pod.when(question, lambda now: now.asked.attachment is Attachment.SHOWN)
+        clock.advance(10 * MINUTE)
+        await pod.parts.deadlines.escalate()
+        await pod.when(question, lambda now: now.copy is not None and now.copy.attachment is Attachment.SHOWN)
+        question = await pod.when(question, lambda now: now.copy is not None and now.copy.shown_ts is not None)
+        [file] = [e for e in rig.sent(rig.leads) if e["content"].get("msgtype") == "m.file"]
+        clock.advance(1_000)
+        await pod.handled(rig.hs.redact(rig.leads, rig.lead, file["event_id"]))
+        await pod.handled(rig.hs.say(rig.leads, rig.lead, "1", reply_to=copy_id(question)))
+        assert (await pod.now(question)).is_open
+        rig.say("1", reply_to=question)  # the first room has its own
+        assert (await decided(pod, question)).status is Status.DECIDED
 
 
 # Redactions
@@ -785,6 +867,28 @@ async def test_a_route_that_goes_from_the_configuration_decides_nothing_more(rig
         rig.say("1")
         assert (await decided(pod, question)).status is Status.DECIDED
         await rig.hs.until(lambda: outcomes(rig, copy_id(question)))
+
+
+@pytest.mark.parametrize("taken_out", ["escalation", "route"])
+async def test_a_second_route_that_the_first_one_no_longer_asks_decides_nothing_more(
+    rig: Rig, clock: FakeClock, taken_out: str
+) -> None:
+    rig.with_second_route(after_ms=10 * MINUTE, remind_before_ms=5 * MINUTE)
+    async with rig.run() as pod:
+        question = await escalated(pod, clock)
+        routes = {LEADS: rig.policy.routes[LEADS]}
+        if taken_out == "escalation":
+            routes[ROUTE] = replace(rig.policy.routes[ROUTE], escalation=None)
+        pod.parts.world.policy = replace(rig.policy, routes=routes)
+        for text in ("1", "3"):
+            await pod.handled(rig.hs.say(rig.leads, rig.lead, text, reply_to=copy_id(question)))
+        assert (await pod.now(question)).is_open
+        await rig.hs.until(lambda: notices(rig, rig.leads))
+        assert "You are not an approver" in notices(rig, rig.leads)[0]
+        clock.advance(16 * MINUTE)
+        pod.parts.outbox._bell.ring()
+        await rig.hs.until(rig.reminders)
+        assert rig.reminders()[0]["m.mentions"] == {"user_ids": []}
 
 
 async def test_two_routes_that_come_to_mean_one_room_ask_once_there(rig: Rig, clock: FakeClock) -> None:

@@ -220,6 +220,46 @@ async def test_a_question_posted_late_is_as_quiet_as_the_hour_in_which_it_comes(
         await rig.hs.until(rig.reminders)
 
 
+async def test_a_question_that_could_not_be_sent_before_quiet_hours_wakes_nobody_in_them(
+    rig: Rig, clock: FakeClock
+) -> None:
+    rig.with_route(quiet=LUNCH, remind_before_ms=None)
+    clock.advance(-MINUTE)
+    fault = rig.hs.answer_with("PUT", SEND, status=502, body={"errcode": "M_UNKNOWN"})
+    async with rig.run() as pod:
+        question = await pod.ask(ttl_ms=120 * MINUTE)
+        await fault.hit.wait()
+        await pod.quiet()
+        await later(pod, clock, 2 * MINUTE)
+        await pod.when(question, lambda now: now.shown_ts is not None)
+        assert rig.questions()[0]["m.mentions"] == {"user_ids": []}
+        await later(pod, clock, 59 * MINUTE)
+        await rig.hs.until(rig.reminders)
+        assert rig.reminders()[0]["m.mentions"] == {"user_ids": sorted([rig.owner, rig.second])}
+
+
+@pytest.mark.parametrize("ttl_min", [120, 50])
+async def test_a_reminder_that_could_not_be_sent_before_quiet_hours_wakes_nobody_in_them(
+    rig: Rig, clock: FakeClock, ttl_min: int
+) -> None:
+    rig.with_route(quiet=LUNCH, remind_before_ms=(ttl_min - 9) * MINUTE)
+    clock.advance(-10 * MINUTE)
+    async with rig.run() as pod:
+        await pod.pending(ttl_ms=ttl_min * MINUTE)
+        fault = rig.hs.answer_with("PUT", SEND, status=502, body={"errcode": "M_UNKNOWN"})
+        clock.advance(9 * MINUTE)
+        pod.parts.outbox._bell.ring()
+        await fault.hit.wait()
+        await pod.quiet()
+        await later(pod, clock, 2 * MINUTE)
+        assert [told["m.mentions"]["user_ids"] for told in rig.reminders()] == ([] if ttl_min == 120 else [[]])
+        await later(pod, clock, 59 * MINUTE)
+        if ttl_min == 120:
+            await rig.hs.until(rig.reminders)
+            [told] = rig.reminders()
+            assert told["m.mentions"] == {"user_ids": sorted([rig.owner, rig.second])}
+
+
 async def test_a_question_answered_in_quiet_hours_is_not_told_of_afterwards(rig: Rig, clock: FakeClock) -> None:
     rig.with_route(quiet=LUNCH)
     async with rig.run() as pod:

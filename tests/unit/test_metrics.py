@@ -129,11 +129,21 @@ def test_what_is_not_there_or_not_due_yet_has_no_age(since_ms: int | None) -> No
 def test_what_is_watched_is_read_at_each_scrape() -> None:
     metrics = Metrics()
     now = [1.0]
-    metrics.watch(waiting_calls=lambda: now[0], matrix_ready=lambda: now[0] > 1, last_good_sync=lambda: now[0] * 2)
-    names = ("agentpod_waiting_calls", "agentpod_matrix_ready", "agentpod_last_good_sync_timestamp_seconds")
-    assert [value(metrics, name) for name in names] == [1, 0, 2]
+    metrics.watch(
+        waiting_calls=lambda: now[0],
+        matrix_ready=lambda: now[0] > 1,
+        last_good_sync=lambda: now[0] * 2,
+        open_circuits=lambda: now[0] * 3,
+    )
+    names = (
+        "agentpod_waiting_calls",
+        "agentpod_matrix_ready",
+        "agentpod_last_good_sync_timestamp_seconds",
+        "agentpod_callback_circuits_open",
+    )
+    assert [value(metrics, name) for name in names] == [1, 0, 2, 3]
     now[0] = 5.0
-    assert [value(metrics, name) for name in names] == [5, 1, 10]
+    assert [value(metrics, name) for name in names] == [5, 1, 10, 15]
 
 
 def rules() -> list[dict[str, Any]]:

@@ -181,20 +181,30 @@ def test_a_connection_that_is_cut_does_not_hand_back(
     assert decisions(json.loads(result.stdout)) == {"deny"}
 
 
-@pytest.mark.parametrize("call", [b"", b"no JSON", b"[]", b"\xff", b'{"a":1}', None], ids=repr)
-def test_a_call_that_cannot_be_read_is_a_no(call: bytes | None) -> None:
+@pytest.mark.parametrize("call", [b"", b"no JSON", b"[]", b"\xff", b'{"a":1}'], ids=repr)
+def test_a_call_that_cannot_be_read_is_a_no(call: bytes) -> None:
     ended = hook.run("claude-code", lambda: call, no_endpoint)
     told = json.loads(ended.stdout)
-    assert decisions(told) <= {"deny"}
-    assert decisions(told) or told["continue"] is False
+    assert decisions(told) == {"block"}
+    assert told["continue"] is False
     assert ended.code == 0
 
 
-def test_a_call_larger_than_any_is_read_no_further() -> None:
-    stdin = io.BytesIO(b"x" * (hook.LARGEST_CALL + 100))
-    assert hook.call_of(stdin) is None
-    assert stdin.tell() == hook.LARGEST_CALL + 1
-    assert hook.call_of(io.BytesIO(b"x" * hook.LARGEST_CALL)) is not None
+def test_of_a_call_larger_than_any_the_beginning_is_kept_and_the_harness_is_heard_to_its_end() -> None:
+    size = hook.LARGEST_CALL + 300_000
+    stdin = io.BytesIO(b"x" * size)
+    assert len(hook.call_of(stdin)) == hook.LARGEST_CALL + 1
+    assert stdin.tell() == size
+    assert len(hook.call_of(io.BytesIO(b"x" * hook.LARGEST_CALL))) == hook.LARGEST_CALL
+
+
+@pytest.mark.parametrize("harness", sorted(COMMANDS))
+def test_a_call_larger_than_any_is_its_own_events_no(harness: str) -> None:
+    call = json.dumps(CALLS[harness] | {"more": "x" * hook.LARGEST_CALL}).encode()
+    ended = hook.run(harness, lambda: hook.call_of(io.BytesIO(call)), no_endpoint)
+    assert decisions(json.loads(ended.stdout)) == {"deny"}
+    assert b"larger than" in ended.stdout
+    assert ended.code == 0
 
 
 def no_endpoint() -> Any:

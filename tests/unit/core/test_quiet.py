@@ -67,6 +67,16 @@ def test_an_end_that_comes_twice_counts_as_often_as_the_wall_clock_shows_it() ->
     assert hours.end_of(ms("2026-10-25T01:10")) == ms("2026-10-25T01:30")
 
 
+def test_clocks_that_skip_all_that_is_not_quiet_make_it_end_the_next_day() -> None:
+    hours = QuietHours(time(3), time(2, 30), BERLIN)  # loud from 02:30 to 03:00, which that day does not have
+    assert hours.end_of(ms("2026-03-29T00:30")) == ms("2026-03-30T00:30")
+
+
+def test_an_end_that_clocks_put_back_bring_again_is_not_missed() -> None:
+    hours = QuietHours(time(2, 30), time(2, 15), BERLIN)
+    assert hours.end_of(ms("2026-10-25T00:40")) == ms("2026-10-25T01:15")  # 02:40, and then 02:15 once more
+
+
 minutes = st.integers(0, 24 * 60 - 1).map(lambda minute: time(*divmod(minute, 60)))
 
 

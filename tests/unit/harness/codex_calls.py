@@ -235,6 +235,8 @@ USER_INPUT: Json = {
     "method": "item/tool/requestUserInput",
     "params": {**ITEM, "itemId": "item_9", "isBlocking": True, "questions": [CHOICE]},
 }
+OF_ITEMS = frozenset({COMMAND["method"], FILES["method"]})
+"""The methods whose own no says that a person refused."""
 CALLS: dict[str, Json] = {
     "exec": EXEC,
     "patch": PATCH,
@@ -306,6 +308,12 @@ def chose(call: Json, option_id: str, manner: Manner = MANNER) -> Any:
     return answer(call, took(option(call, option_id)), manner)["result"]
 
 
+def undecided(call: Json, reason: str = "Nobody answered.") -> Json:
+    """The whole answer to a call of `OF_ITEMS` about which nobody decided."""
+    frame: Json = {name: call[name] for name in ("jsonrpc", "id") if name in call}
+    return {**frame, "error": {"code": -32_000, "message": reason}}
+
+
 def foreign(option_id: str, meaning: Meaning = Meaning.APPROVE, scope: Scope | None = Scope.ONCE) -> Option:
     """An option that no call offered."""
     return Option(OptionId(option_id), "Allow once", meaning, scope)
@@ -326,3 +334,16 @@ def allows(result: Any) -> bool:
             return bool(given)
         case _:
             return True
+
+
+def permits(told: Json) -> bool:
+    """Whether an answer lets Codex do anything: all but an error with nothing beside it, and a result that does not."""
+    match told:
+        case {"error": {"code": -32_600 | -32_000, "message": str(), **inside}, **beside} if not inside:
+            return not beside.keys() <= {"jsonrpc", "id"}
+        case {"result": result, **beside} if beside.keys() <= {"jsonrpc", "id"}:
+            return allows(result)
+        case {"error": _} | {"result": _} | {"id": _}:
+            return True
+        case bare:
+            return allows(bare)

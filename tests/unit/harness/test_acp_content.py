@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 
+from agentpod_bot.core.labels import Withhold, offer
 from agentpod_bot.core.model import DiffPreview, FieldPreview, PermissionRequest, Preview, TextPreview
 from agentpod_bot.harness import acp, naming
-from tests.unit.harness.acp_samples import asked
+from tests.unit.harness.acp_samples import asked, goldens
 
 OPTIONS = [
     {"optionId": "a", "name": "Allow", "kind": "allow_once"},
@@ -41,9 +42,61 @@ def test_a_call_that_only_names_itself_says_so_and_shows_nothing() -> None:
     assert (request.preview, request.preview_complete, request.tool_kind) == ((), False, None)
 
 
-def test_a_title_alone_is_what_the_agent_says() -> None:
-    request = first(title="Run the test suite")
-    assert (request.title, request.preview, request.preview_complete) == ("Run the test suite", (), True)
+@pytest.mark.parametrize("kind", [None, "execute", "fetch", "read", "other"])
+def test_a_title_alone_is_not_all_that_a_call_will_do(kind: str | None) -> None:
+    """It is written for people: what it would be to allow it always, nobody has seen."""
+    request = first(title="npm test", kind=kind)
+    assert (request.title, request.preview, request.preview_complete) == ("npm test", (), False)
+
+
+@pytest.mark.parametrize(
+    ("kind", "complete"), [("read", True), ("search", True), ("fetch", False), (None, False), ("shell", False)]
+)
+def test_where_something_happens_is_enough_only_of_what_looks(kind: str | None, complete: bool) -> None:
+    assert first(title="Do it", kind=kind, locations=[{"path": "/a.txt"}]).preview_complete is complete
+
+
+def test_what_is_known_by_its_title_alone_can_be_allowed_once_and_not_always() -> None:
+    [golden] = [each for each in goldens("acp") if each.name == "gemini_cli"]
+    request = asked(acp, golden.body)
+    offered = offer(request.options, withhold=Withhold.NOTHING if request.preview_complete else Withhold.ALWAYS)
+    assert [each.option.option_id for each in offered] == ["proceed_once", "cancel"]
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {},
+        {"rawInput": {}},
+        {"rawInput": {"description": "List files"}},
+        {"rawInput": {"command": ""}},
+        {"rawInput": {"command": []}},
+        {"rawInput": {"command": None, "cwd": "/repo"}},
+        {"content": [block(type="text", text="npm test")]},
+        {"locations": [{"path": "/repo"}]},
+        {"_meta": {"codex": {"params": {"cwd": "/repo"}}}},
+    ],
+)
+def test_a_command_that_is_not_shown_is_not_complete(said: dict[str, Any]) -> None:
+    assert first(title="npm test", kind="execute", **said).preview_complete is False
+    subject = {"type": "tool_call", "toolCall": {"toolCallId": "c", "kind": "execute", **said}}
+    assert second(title="npm test", subject=subject).preview_complete is False
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"rawInput": "npm test"},
+        {"rawInput": ["npm", "test"]},
+        {"rawInput": {"command": "npm test"}},
+        {"rawInput": {"command": ["npm", "test"]}},
+        {"rawInput": {"cmd": "npm test"}},
+        {"rawInput": {"code": "print()"}},
+        {"_meta": {"codex": {"params": {"command": "npm test"}}}},
+    ],
+)
+def test_a_command_that_is_shown_is_complete(said: dict[str, Any]) -> None:
+    assert first(title="npm test", kind="execute", **said).preview_complete is True
 
 
 @pytest.mark.parametrize("kind", ["edit", "delete", "move"])

@@ -20,6 +20,7 @@ from tests.unit.harness.codex_calls import (
     MANNER,
     MCP_EXEC,
     NON_DECISIONS,
+    OF_ITEMS,
     OLDER,
     PATCH,
     SECRET,
@@ -32,9 +33,11 @@ from tests.unit.harness.codex_calls import (
     changed,
     ended,
     option,
+    permits,
     sent,
     settled,
     took,
+    undecided,
     without,
 )
 
@@ -67,7 +70,19 @@ def test_every_kind_of_question_is_asked_with_its_body_its_names_and_a_call_that
 def test_nothing_is_allowed_where_nobody_decided(call: Json, outcome: Outcome | None) -> None:
     told = answer(call, ended(outcome))
     assert told["id"] == call["id"]
-    assert not allows(told["result"])
+    assert not permits(told)
+
+
+@ALL
+@pytest.mark.parametrize("outcome", NON_DECISIONS)
+def test_of_a_command_or_files_alone_codex_gets_an_error_with_the_reason_where_nobody_decided(
+    call: Json, outcome: Outcome | None
+) -> None:
+    for told in (answer(call, ended(outcome)), codex.refuse(sent(call), ended(outcome), MANNER)):
+        if call["method"] in OF_ITEMS:
+            assert told == undecided(call, "Nobody answered.")
+        else:
+            assert told.keys() == call.keys() & {"jsonrpc", "id"} | {"result"}
 
 
 @ALL
@@ -75,14 +90,16 @@ def test_nothing_is_allowed_where_nobody_decided(call: Json, outcome: Outcome | 
 def test_an_answer_has_the_id_of_the_call_that_waits_in_its_own_type(call: Json, rpc_id: int | str) -> None:
     told = codex.answer(sent(call), sent({**call, "id": rpc_id}), ended(None), MANNER)
     assert (told["id"], type(told["id"])) == (rpc_id, type(rpc_id))
-    assert told.keys() == {"id", "result"} | ({"jsonrpc"} & call.keys())
+    assert told.keys() == {"id", "error" if call["method"] in OF_ITEMS else "result"} | ({"jsonrpc"} & call.keys())
 
 
 @ALL
 @pytest.mark.parametrize("rpc_id", [{}, {"id": None}])
 def test_a_call_without_an_id_gets_the_bare_result(call: Json, rpc_id: Json) -> None:
     bare = {name: value for name, value in call.items() if name != "id"} | rpc_id
-    assert answer(bare, ended(None)) == answer(call, ended(None))["result"]
+    own_no = {"decision": "decline"} if call["method"] in OF_ITEMS else answer(call, ended(None))["result"]
+    assert answer(bare, ended(None)) == own_no
+    assert codex.refuse(sent(bare), ended(None), MANNER) == own_no
 
 
 @ALL
@@ -94,6 +111,7 @@ def test_an_id_that_could_not_come_back_as_it_was_is_refused(call: Json, rpc_id:
 def test_only_a_message_with_a_version_is_answered_with_one() -> None:
     assert answer(MCP_EXEC, ended(None))["jsonrpc"] == "2.0"
     assert "jsonrpc" not in answer(EXEC, ended(None))
+    assert answer({**COMMAND, "jsonrpc": "2.0"}, ended(None)) == {"jsonrpc": "2.0"} | undecided(COMMAND)
 
 
 @pytest.mark.parametrize("method", NOT_HUMAN)
@@ -245,7 +263,8 @@ def test_a_call_that_cannot_be_read_whole_is_still_refused_in_its_own_shape(call
     broken = {**call, "params": {"codex_elicitation": "exec-approval"} if "jsonrpc" in call else {}}
     told = codex.refuse(sent(broken), UNASKED, OLDER)
     assert told["id"] == call["id"]
-    assert not allows(told["result"])
+    assert not permits(told)
+    assert told == undecided(call, UNASKED.reason) or "result" in told
 
 
 @pytest.mark.parametrize("method", [*NOT_HUMAN, "elicitation/create", "session/request_permission"])

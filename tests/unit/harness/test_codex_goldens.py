@@ -14,6 +14,7 @@ from tests.unit.harness.codex_calls import (
     CALLS,
     MANNER,
     NON_DECISIONS,
+    OF_ITEMS,
     OLDER,
     SECRET,
     URL,
@@ -69,6 +70,18 @@ def fits(method: str, result: Json, *, older: bool = False) -> None:
         validator(SCHEMAS / "current" / "ApplyPatchApprovalResponse.json").validate(result)
 
 
+def fits_as_answer(call: Json, told: Json, *, older: bool = False) -> None:
+    """Whether Codex can read what answers a call: a result of its method, or an error, and never both."""
+    method = call["method"]
+    if "error" in told:
+        assert method in OF_ITEMS
+        assert told.keys() == {"id", "error"} | ({"jsonrpc"} & call.keys())
+        assert told["error"].keys() == {"code", "message"}
+        validator(SCHEMAS / "current" / "JSONRPCError.json").validate(told)
+    else:
+        fits(method, told if call.get("id") is None else told["result"], older=older)
+
+
 @ALL
 def test_a_known_call_is_asked_and_answered_as_its_golden_file_says(golden: Golden) -> None:
     call = codex.parse(golden.body, MANNER)
@@ -89,7 +102,7 @@ def test_every_known_call_and_answer_fits_the_schemas_of_its_version(golden: Gol
     if method in BY_METHOD:
         validator(SCHEMAS / "current" / f"{BY_METHOD[method]}Params.json").validate(golden.call["params"])
     for told in golden.answers.values():
-        fits(method, told.get("result", told), older=golden.name.endswith("before_0_145"))
+        fits_as_answer(golden.call, told, older=golden.name.endswith("before_0_145"))
 
 
 @pytest.mark.shared
@@ -99,9 +112,9 @@ def test_every_known_call_and_answer_fits_the_schemas_of_its_version(golden: Gol
 def test_every_end_of_every_question_is_said_as_the_schemas_allow(call: Json, manner: Any) -> None:
     ends = [*(took(option) for option in asked(call).options), *(ended(outcome) for outcome in NON_DECISIONS)]
     for end in ends:
-        fits(call["method"], answer(call, end, manner)["result"], older=manner is OLDER)
+        fits_as_answer(call, answer(call, end, manner), older=manner is OLDER)
     refused = codex.refuse(sent(call), End(None, "Nobody was asked."), manner)
-    fits(call["method"], refused["result"], older=manner is OLDER)
+    fits_as_answer(call, refused, older=manner is OLDER)
 
 
 @pytest.mark.shared

@@ -10,6 +10,7 @@ from agentpod_bot.core.model import FieldPreview, Meaning, Outcome, Scope, TextP
 from agentpod_bot.errors import Invalid
 from agentpod_bot.harness import codex
 from agentpod_bot.harness.adapter import End
+from agentpod_bot.harness.codex_review import NOT_OFFERED
 from tests.unit.harness.codex_calls import (
     BOTS_REJECT,
     COMMAND,
@@ -24,8 +25,10 @@ from tests.unit.harness.codex_calls import (
     chose,
     foreign,
     option,
+    permits,
     sent,
     took,
+    undecided,
     without,
 )
 
@@ -156,13 +159,14 @@ def test_a_choice_that_nobody_can_read_is_left_out_and_that_is_said(decision: An
     assert fields(call)["Choices left out"] == "1 that Codex offers"
     for option_id in ("amendment:1", "amendment:0", str(decision)):
         taken = foreign(option_id, scope=Scope.ALWAYS)
-        assert answer(call, took(taken))["result"] == {"decision": "decline"}
+        assert answer(call, took(taken)) == undecided(call, NOT_OFFERED)
 
 
 @pytest.mark.parametrize("decisions", [[], ["later"], [None]])
 def test_where_no_choice_can_be_read_only_a_no_is_offered(decisions: list[Any]) -> None:
-    assert ids(offering(*decisions)) == ["decline"]
-    assert answer(offering(*decisions), took(foreign("accept")))["result"] == {"decision": "decline"}
+    call = offering(*decisions)
+    assert ids(call) == ["decline"]
+    assert answer(call, took(foreign("accept"))) == undecided(call, NOT_OFFERED)
 
 
 @pytest.mark.parametrize("available", ["accept", {}, 5, False])
@@ -235,15 +239,31 @@ def test_a_refusal_that_is_remembered_is_one() -> None:
 def test_only_an_approval_by_a_person_is_told_as_one(
     call: Json, option_id: str, meaning: Meaning, scope: Scope | None
 ) -> None:
-    assert answer(call, took(foreign(option_id, meaning, scope)))["result"] == {"decision": "decline"}
+    told = answer(call, took(foreign(option_id, meaning, scope)))
+    if meaning is Meaning.REJECT:
+        assert told == {"id": call["id"], "result": {"decision": "decline"}}
+    else:
+        assert told == undecided(call, NOT_OFFERED)
+
+
+@ITEMS
+def test_an_approval_of_what_was_not_offered_is_no_refusal_and_allows_nothing(call: Json) -> None:
+    told = answer(call, took(foreign("zz"), "@owner:hs.example allowed this in Matrix."))
+    assert told == undecided(call, "The answer is none that this request offers. Nothing was allowed.")
+    without_id = {name: value for name, value in call.items() if name != "id"}
+    assert answer(without_id, took(foreign("zz"))) == {"decision": "decline"}
+
+
+@ITEMS
+def test_a_decision_that_names_no_option_is_nobodys(call: Json) -> None:
+    assert answer(call, End(Outcome.SELECTED, "x")) == undecided(call, NOT_OFFERED)
 
 
 @ITEMS
 @pytest.mark.parametrize("outcome", NON_DECISIONS)
 def test_nothing_but_a_person_stops_a_turn_or_allows_anything(call: Json, outcome: Outcome | None) -> None:
     for taken in asked(call).options:
-        told = answer(call, End(outcome, "x", option=taken))["result"]
-        assert told == {"decision": "decline"}
+        assert answer(call, End(outcome, "x", option=taken)) == undecided(call, "x")
 
 
 @ITEMS
@@ -347,6 +367,26 @@ def test_changes_to_files_are_shown_as_the_item_began_with_them() -> None:
     assert request.title == "Change files: /repo/a.py, /repo/new.txt, /repo/old.txt"
 
 
+@pytest.mark.parametrize(
+    ("kind", "shown"),
+    [
+        ("add", {"New file": "a.bin", "Content": "too large to show: 9 bytes"}),
+        ({"type": "delete"}, {"Deleted file": "a.bin", "Content": "too large to show: 9 bytes"}),
+        ({"type": "update"}, {"Changes to": "a.bin", "Changes": "too large to show: 9 bytes"}),
+        (
+            {"type": "update", "move_path": "b.bin"},
+            {"Changes to": "a.bin", "Changes": "too large to show: 9 bytes", "Moved to": "b.bin"},
+        ),
+        ("new", {"Change 0": '{"path": "a.bin", "kind": "new", "diffBytes": 9}'}),
+    ],
+)
+def test_a_change_whose_diff_was_too_large_is_told_without_it_and_is_not_all(kind: Any, shown: dict[str, str]) -> None:
+    request = asked(changed(FILES, changes=[{"path": "a.bin", "kind": kind, "diffBytes": 9}]))
+    assert request.title == "Change files: a.bin"
+    assert request.preview[: len(shown)] == tuple(FieldPreview(label, value) for label, value in shown.items())
+    assert not request.preview_complete
+
+
 @pytest.mark.parametrize("changes", [None, [], "x", {}])
 def test_changes_that_were_not_sent_are_said_to_be_missing(changes: Any) -> None:
     request = asked(changed(FILES, changes=changes))
@@ -378,3 +418,13 @@ def test_an_answer_allows_nothing_that_the_test_would_not_see() -> None:
     assert allows({"decision": "accept"})
     assert allows({"decision": network("allow")})
     assert not allows({"decision": network("deny")})
+    refused: Json = {"code": -32_000, "message": "x"}
+    assert not permits({"id": 0, "error": refused})
+    assert permits({"id": 0, "error": {**refused, "data": {"decision": "accept"}}})
+    assert permits({"id": 0, "error": {**refused, "code": 0}})
+    assert permits({"id": 0, "error": refused, "result": {"decision": "decline"}})
+    assert permits({"id": 0, "error": refused, "decision": "accept"})
+    assert permits({"id": 0, "decision": "decline"})
+    assert permits({"id": 0, "result": {"decision": "accept"}})
+    assert not permits({"id": 0, "result": {"decision": "decline"}})
+    assert not permits({"decision": "decline"})

@@ -13,8 +13,8 @@ from agentpod_bot.core.model import Meaning, Option, Outcome, Scope
 from agentpod_bot.errors import Invalid, TooLarge
 from agentpod_bot.harness import codex
 from agentpod_bot.harness.adapter import Ask, End, Manner
-from tests.unit.harness.codex_calls import CALLS, Json, allows, sent
-from tests.unit.harness.test_codex_goldens import SCHEMAS, fits
+from tests.unit.harness.codex_calls import CALLS, OF_ITEMS, Json, allows, permits, sent, undecided
+from tests.unit.harness.test_codex_goldens import SCHEMAS, fits_as_answer
 
 UNHURRIED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
 """Other tests may have the processor meanwhile."""
@@ -125,13 +125,14 @@ PARTS: dict[str, st.SearchStrategy[Any]] = {
     "kind": JSON,
     "unheardOf": JSON,
 }
+ABOUT_ITEMS = tuple(call for call in CALLS.values() if call["method"] in OF_ITEMS)
 VERSIONS = st.none() | st.sampled_from(["0.144.6", "0.145.0", "0.0.0", "x"])
 
 
 @st.composite
-def calls(draw: st.DrawFn) -> Json:
+def calls(draw: st.DrawFn, among: tuple[Json, ...] = tuple(CALLS.values())) -> Json:
     """A message of some kind, with some of its parts as they may come one day."""
-    call = draw(st.sampled_from(list(CALLS.values())))
+    call = draw(st.sampled_from(among))
     names = draw(st.sets(st.sampled_from(sorted(PARTS)), max_size=6))
     params = call["params"] | {name: draw(PARTS[name]) for name in sorted(names)}
     return {**call, "params": params, "codex_version": draw(VERSIONS)}
@@ -171,12 +172,24 @@ def test_only_what_a_person_took_of_what_was_offered_ever_allows_anything(call: 
     told = codex.answer(sent(call), sent(call), end, Manner())
     assert json.loads(json.dumps(told, allow_nan=False)) == told
     assert told["id"] == call["id"]
-    if allows(told["result"]):
+    if permits(told):
         assert end.approves or end.chooses
         assert end.option is not None
         [offered] = [each for each in request.options if each.option_id == end.option.option_id]
         assert offered.meaning is end.option.meaning
         assert offered.scope is end.option.scope or end.chooses
+
+
+@UNHURRIED
+@given(calls(ABOUT_ITEMS), st.data())
+def test_codex_hears_that_a_person_refused_exactly_where_one_did(call: Json, data: st.DataObject) -> None:
+    end = data.draw(ends(question(call).request.options))
+    told = codex.answer(sent(call), sent(call), end, Manner())
+    if end.rejects:
+        assert not allows(told["result"])
+    elif not permits(told):
+        assert told == undecided(call, told["error"]["message"])
+        assert end.outcome is Outcome.SELECTED or told["error"]["message"] == end.reason
 
 
 @UNHURRIED
@@ -207,7 +220,8 @@ def test_every_question_can_be_offered_in_a_room_and_refused_there(call: Json) -
 @example({**CALLS["exec"], "params": {}})
 def test_every_call_can_be_refused(call: Json) -> None:
     told = codex.refuse(sent(call), End(None, "Nobody was asked."), Manner())
-    assert "error" in told or not allows(told["result"])
+    assert not permits(told)
+    assert told["id"] == call["id"]
 
 
 @pytest.mark.shared
@@ -218,7 +232,7 @@ def test_whatever_codex_is_told_it_can_read(call: Json, data: st.DataObject) -> 
     request = question(call).request
     end = data.draw(ends(request.options))
     told = codex.answer(sent(call), sent(call), end, Manner())
-    fits(call["method"], told["result"], older=call["codex_version"] == "0.144.6")
+    fits_as_answer(call, told, older=call["codex_version"] == "0.144.6")
 
 
 @UNHURRIED
@@ -227,4 +241,4 @@ def test_no_message_is_too_strange_to_be_refused(message: Json, params: Any) -> 
     for method in [*(call["method"] for call in CALLS.values()), "tool/requestUserInput"]:
         body = sent({**message, "method": method, "params": params})
         told = codex.refuse(body, End(None, "Nobody was asked."), Manner())
-        assert "error" in told or not allows(told.get("result", told))
+        assert not permits(told)

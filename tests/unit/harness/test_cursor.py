@@ -47,6 +47,44 @@ def test_the_command_of_a_server_is_not_taken_for_the_tools() -> None:
 
 
 @pytest.mark.parametrize("call", [CURSOR, CURSOR_MCP])
+@pytest.mark.parametrize(
+    ("name", "value", "shown"),
+    [
+        ("sandbox", False, "false"),
+        ("sandbox", True, "true"),
+        ("timeout", None, "null"),
+        ("env", {"A": "b"}, '{"A": "b"}'),
+        ("Tool", "Read", "Read"),
+    ],
+)
+def test_whatever_else_a_call_says_is_shown(call: Any, name: str, value: Any, shown: str) -> None:
+    assert asked(cursor, {**call, name: value}).preview == (
+        *asked(cursor, call).preview,
+        FieldPreview(f"Call {name}", shown),
+    )
+
+
+@pytest.mark.parametrize("call", [CURSOR, CURSOR_MCP])
+def test_what_only_says_who_calls_is_not_shown(call: Any) -> None:
+    who = {
+        "model": "m",
+        "cursor_version": "3",
+        "user_email": "a@example.org",
+        "session_id": "s",
+        "transcript_path": "/t",
+    }
+    assert asked(cursor, {**call, **who}).preview == asked(cursor, call).preview
+
+
+def test_a_member_of_another_event_and_a_folder_that_is_no_text_are_shown_too() -> None:
+    assert asked(cursor, {**CURSOR, "url": "https://x.example", "tool_input": "{}"}).preview[3:] == (
+        FieldPreview("Call url", "https://x.example"),
+        FieldPreview("Call tool_input", "{}"),
+    )
+    assert FieldPreview("Call cwd", "7") in asked(cursor, {**CURSOR, "cwd": 7}).preview
+
+
+@pytest.mark.parametrize("call", [CURSOR, CURSOR_MCP])
 @pytest.mark.parametrize("end", [*hooks.NO_DECISIONS, *hooks.REJECTIONS])
 def test_every_no_is_a_denial_that_tells_person_and_agent_why(call: Any, end: Any) -> None:
     denied = {"permission": "deny", "user_message": end.reason, "agent_message": end.reason}

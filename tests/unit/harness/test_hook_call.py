@@ -1,48 +1,18 @@
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
 
 from agentpod_bot.core.ids import OptionId
 from agentpod_bot.core.model import Meaning, Option, Scope
-from agentpod_bot.errors import Invalid, MalformedJson
-from agentpod_bot.harness import hook_call, options, strict_json
+from agentpod_bot.harness import hook_call, options
 from agentpod_bot.harness.hook_call import ToolCall
 from tests.unit.harness import hooks
 from tests.unit.harness.hooks import DENY, TERMINAL, picked
 
 OFFERED = (options.allow_once(), options.choose("SQLite", option_id=OptionId("choice:0")), options.reject_once())
 CALL = ToolCall("qwen", "PreToolUse", "s1", "Bash", {"command": "ls"})
-
-
-def _short(number: str) -> str:
-    return f"{number[:6]} of {len(number)}"
-
-
-@pytest.mark.parametrize("depth", [1, 198])
-def test_a_body_within_the_depth_that_is_followed_is_read(depth: int) -> None:
-    assert hook_call.read(f'{{"x": {"[" * depth}{"]" * depth}}}'.encode())
-
-
-@pytest.mark.parametrize("depth", [strict_json.MAX_NESTING, 900, 100_000])
-def test_a_deeper_body_is_refused(depth: int) -> None:
-    with pytest.raises(MalformedJson, match="nested too deeply"):
-        hook_call.read(f'{{"x": {"[" * depth}{"]" * depth}}}'.encode())
-
-
-@pytest.mark.parametrize(
-    "number", ["1e309", "-1e309", "1" * 40, "-" + "1" * 40, "-" + "9" * 5_000, "1" * 5_000], ids=_short
-)
-def test_a_number_that_would_not_come_back_as_it_was_sent_is_refused(number: str) -> None:
-    with pytest.raises((Invalid, MalformedJson), match="number"):
-        hook_call.read(f'{{"x": [{number}]}}'.encode())
-
-
-@pytest.mark.parametrize("number", ["1e308", "0.1", "1" * 38, "-" + "9" * 38, "-0", "true"], ids=_short)
-def test_other_numbers_are_read(number: str) -> None:
-    assert hook_call.read(f'{{"x": [{number}]}}'.encode()) == json.loads(f'{{"x": [{number}]}}')
 
 
 @pytest.mark.parametrize("body", [None, b"", b"[]", b"7", b"{", b"\xff", b'"x"', b"[" * 100_000, b"1" * 5_000])
@@ -131,6 +101,7 @@ def test_a_call_is_handed_back_only_where_that_is_configured_and_nobody_could_an
         ("x", "x"),
         ('{"a": "\\ud800"}', '{"a": "\\ud800"}'),
         ("{" * 9, "{" * 9),
+        (f'{{"a": {"1" * 41}}}', f'{{"a": {"1" * 41}}}'),
         (7, 7),
         (None, None),
         ({"a": 1}, {"a": 1}),

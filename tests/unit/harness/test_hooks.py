@@ -239,7 +239,7 @@ def test_a_call_that_is_nested_without_end_is_refused(harness: Harness) -> None:
 @pytest.mark.parametrize("harness", HOOKS)
 @pytest.mark.parametrize("number", [b"1e400", b"-1e400", b"1" * 41, b"-" + b"9" * 60], ids=len)
 def test_a_number_that_could_not_be_given_back_as_it_came_is_refused(harness: Harness, number: bytes) -> None:
-    with pytest.raises((Invalid, MalformedJson), match="large"):
+    with pytest.raises(MalformedJson, match="large"):
         harness.parse(b'{"hook_event_name": "PreToolUse", "tool_input": {"n": ' + number + b"}}", DENY)
 
 

@@ -299,15 +299,15 @@ def test_a_time_to_live_is_whole_seconds_and_not_beside_an_expiry() -> None:
     assert faults(body(ttl_s=90, expires_at="2026-11-07T10:30:00Z")) == [("ttl_s",)]
 
 
-@pytest.mark.parametrize("number", [2**53, 10**300, -1, 1.0, 1.5, True, "1", [1]])
+@pytest.mark.parametrize("number", [2**53, 10**39, -(10**39), -1, 1.0, 1.5, True, "1", [1]])
 def test_a_request_seq_that_a_homeserver_would_refuse_is_refused(number: object) -> None:
     assert faults(body(request_seq=number)) == [("request_seq",)]
 
 
-def test_a_request_seq_of_thousands_of_digits_is_refused_and_no_crash() -> None:
-    assert faults(body(request_seq=0).replace(b'"request_seq": 0', b'"request_seq": ' + b"9" * 5_000)) == [
-        ("request_seq",)
-    ]
+@pytest.mark.parametrize("digits", [41, 5_000])
+def test_a_request_seq_of_very_many_digits_is_refused_and_no_crash(digits: int) -> None:
+    with pytest.raises(MalformedJson, match="a number is too large to be read"):
+        native.parse(body(request_seq=0).replace(b'"request_seq": 0', b'"request_seq": ' + b"9" * digits))
 
 
 def test_the_largest_exact_number_is_taken() -> None:

@@ -116,6 +116,50 @@ def test_a_tool_of_which_nothing_says_with_what_it_is_called_is_not_all(metadata
     assert asked(call_of(permission="docs_delete", patterns=["docs/*"], metadata=metadata)).preview_complete
 
 
+def test_with_what_a_tool_of_an_mcp_server_is_called_is_shown_where_the_plugin_knows_it() -> None:
+    said = {"path": "a/b", "permission": "read", "force": "true", "Note": "x"}
+    request = asked(call_of(permission="docs_delete", patterns=["*"], metadata={}, input=said))
+    assert request.title == "docs_delete: a/b"
+    assert request.preview == (
+        FieldPreview("Input path", "a/b"),
+        FieldPreview("Input permission", "read"),
+        FieldPreview("Input force", '"true"'),
+        FieldPreview("Input Note", "x"),
+        FieldPreview("permission", "docs_delete"),
+        FieldPreview("patterns", '["*"]'),
+    )
+    assert request.preview_complete
+
+
+@pytest.mark.parametrize(("said", "complete"), [({}, True), (None, False), ("rm", True), ([1], True)])
+@pytest.mark.parametrize("case", ["first_generation", "second_generation", "second_api"])
+def test_a_tool_that_is_known_to_be_called_with_nothing_lacks_nothing(case: str, said: Any, *, complete: bool) -> None:
+    names = {"first_generation": "pattern", "second_generation": "patterns", "second_api": "resources"}
+    request = asked(call_of(case, metadata={}, input=said, **{names[case]: ["*"]}))
+    assert request.preview_complete is complete
+    assert (str(said) in str(request.preview)) is (said == "rm")
+
+
+def test_of_an_input_only_that_is_shown_which_the_metadata_do_not_say() -> None:
+    said = {"command": "ls", "timeout": 1, "n": True}
+    request = asked(call_of(metadata={"command": "ls", "n": 1}, input=said))
+    assert [getattr(part, "label", "") for part in request.preview] == [
+        "Command",
+        "n",
+        "Input timeout",
+        "Input n",
+        "permission",
+        "patterns",
+    ]
+    other = asked(call_of(metadata={"command": "ls"}, input={"command": "rm"}))
+    assert other.preview[:2] == (TextPreview("Command", "ls", "bash"), TextPreview("Input Command", "rm", "bash"))
+
+
+def test_an_edit_without_its_diff_lacks_it_whatever_it_is_called_with() -> None:
+    said = {"filePath": "a", "newString": "x"}
+    assert not asked(call_of(permission="edit", metadata={}, input=said)).preview_complete
+
+
 def test_a_short_diff_is_a_text_of_its_own_too() -> None:
     request = asked(call_of(permission="edit", metadata={"diff": "+b"}))
     assert request.preview[0] == TextPreview("diff", "+b", "diff")

@@ -22,10 +22,10 @@ for line in json.loads(sys.argv[1]):
     sys.stdout.write(line + "\\n")
 sys.stdout.flush()
 for line in sys.stdin.buffer:
-    if line == b"die\\n":
+    if line == b'{"do": "die"}\\n':
         break
-    if line.startswith(b"say "):
-        sys.stdout.write(line[4:].decode())
+    if line.startswith(b'{"say": '):
+        sys.stdout.write(json.loads(line)["say"] + "\\n")
         sys.stdout.flush()
         continue
     sys.stdout.write(json.dumps({"heard": line.decode()}) + "\\n")
@@ -71,7 +71,11 @@ class Bridged:
 
     def let_say(self, message: Any) -> None:
         """Have the agent say a message now."""
-        self.says.feed_data(b"say " + json.dumps(message).encode() + b"\n")
+        self.let_say_line(json.dumps(message))
+
+    def let_say_line(self, line: str) -> None:
+        """Have the agent say a line now."""
+        self.say({"say": line})
 
     async def line(self) -> bytes:
         """The next line that the client hears."""

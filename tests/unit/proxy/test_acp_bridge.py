@@ -237,6 +237,109 @@ async def test_a_reply_of_the_client_does_not_pass_by_writing_the_id_in_another_
     await bridge.ended()
 
 
+REPLY = json.dumps(selected())
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        f"[{REPLY}]",
+        f" [ {REPLY} , {REPLY}]\r",
+        f'{{"method":"x"}}\r{REPLY}',
+        f'{{"method":"x"}}{REPLY}',
+        f"no JSON\r{REPLY}\r",
+        f'{{"a":1,\r{REPLY}\r"b":2}}',
+        f"{REPLY}]",
+        REPLY.replace("}", ",}"),
+        "[" * 5_000 + REPLY + "]" * 5_000,
+    ],
+)
+async def test_the_client_cannot_answer_on_a_line_that_is_not_one_message(room: Room, line: str) -> None:
+    bridge = bridged(room, question())
+    call = await room.next()
+    bridge.says.feed_data(line.encode() + b"\n")
+    bridge.say({"jsonrpc": "2.0", "id": 6, "result": {}})
+    assert await bridge.heard() == {"jsonrpc": "2.0", "id": 6, "result": {}}
+    assert bridge.said == ["a line of the client was dropped: it is not one message, and a question is open"]
+    call.answer(selected(5, "no"))
+    assert await bridge.heard() == selected(5, "no")
+    bridge.says.feed_data(line.encode() + b"\n")
+    assert json.loads(await bridge.line())["heard"] == f"{line}\n"
+    await bridge.ended()
+
+
+async def test_a_message_of_the_client_passes_while_a_question_is_open_however_it_is_spaced(room: Room) -> None:
+    bridge = bridged(room, question())
+    call = await room.next()
+    for line in (' {"method": "x\u2028"}\t\r\n', "\r\n", '{"a": "\\r"}\n'):
+        bridge.says.feed_data(line.encode())
+        assert json.loads(await bridge.line())["heard"] == line
+    assert bridge.said == []
+    call.answer(selected())
+    await bridge.heard()
+    await bridge.ended()
+
+
+TOLD = {"jsonrpc": "2.0", "method": "session/update", "params": {"x": 1}}
+
+
+def batch(*messages: Any) -> str:
+    return json.dumps(messages)
+
+
+def in_lines(*messages: Any) -> str:
+    return "\r".join(json.dumps(message) for message in messages)
+
+
+def run_on(*messages: Any) -> str:
+    return "".join(json.dumps(message) for message in messages)
+
+
+@pytest.mark.parametrize("together", [batch, in_lines, run_on])
+async def test_questions_that_do_not_stand_alone_are_each_refused_and_the_rest_goes_to_the_client(
+    room: Room, together: Callable[..., str]
+) -> None:
+    bridge = bridged(room)
+    bridge.let_say_line(together(question(1), TOLD, question(2)))
+    heard = [json.loads(await bridge.line()) for _ in range(3)]
+    assert TOLD in heard
+    answers = [json.loads(each["heard"]) for each in heard if "heard" in each]
+    assert answers == [{"jsonrpc": "2.0", "id": rpc_id, "result": CANCELLED} for rpc_id in (1, 2)]
+    assert len(bridge.said) == 2
+    assert all("it does not stand alone on its line" in said for said in bridge.said)
+    await bridge.ended()
+    assert bridge.rest() == []
+    assert room.calls.empty()
+
+
+@pytest.mark.parametrize("together", [batch, in_lines, run_on])
+async def test_messages_together_that_ask_nothing_pass_byte_for_byte(room: Room, together: Callable[..., str]) -> None:
+    bridge = bridged(room)
+    line = together(TOLD, {"id": 1, "result": {}})
+    bridge.let_say_line(line)
+    assert await bridge.line() == f"{line}\n".encode()
+    await bridge.ended()
+    assert bridge.said == []
+
+
+async def test_a_question_in_a_batch_of_any_depth_does_not_reach_the_client(room: Room) -> None:
+    bridge = bridged(room)
+    bridge.let_say_line(f'[{json.dumps(question())},{{"x":{"[" * 5_000}{"]" * 5_000}}}]')
+    heard = [json.loads(await bridge.line()) for _ in range(2)]
+    assert [json.loads(each["heard"]) for each in heard if "heard" in each] == [
+        {"jsonrpc": "2.0", "id": 5, "result": CANCELLED}
+    ]
+    await bridge.ended()
+
+
+async def test_what_is_cancelled_in_a_batch_is_over(room: Room) -> None:
+    bridge = bridged(room, question())
+    call = await room.next()
+    bridge.let_say_line(batch({"jsonrpc": "2.0", "method": "$/cancel_request", "params": {"requestId": 5}}))
+    await asyncio.wait_for(call.gone.wait(), 20)
+    await bridge.ended()
+
+
 async def test_two_calls_under_one_id_are_never_allowed(room: Room) -> None:
     bridge = bridged(room, question(call="harmless"), question(call="harmful"))
     assert await bridge.heard() == {"jsonrpc": "2.0", "id": 5, "result": CANCELLED}
@@ -354,7 +457,7 @@ async def test_a_line_that_is_too_long_to_be_read_ends_the_bridge(room: Room, mo
 async def test_an_agent_that_dies_takes_its_question_with_it_and_its_code_is_ours(room: Room) -> None:
     bridge = bridged(room, question(), code=7)
     call = await room.next()
-    bridge.says.feed_data(b"die\n")
+    bridge.say({"do": "die"})
     assert await asyncio.wait_for(bridge.running, 20) == 7
     await asyncio.wait_for(call.gone.wait(), 20)
     assert not room.cancelled.empty()

@@ -170,7 +170,7 @@ def test_a_question_goes_to_the_room_however_deep_it_is_nested(depth: int, brack
 def test_a_question_that_could_be_read_in_two_ways_does_not_reach_the_client(odd: bytes) -> None:
     asked = AcpTalk().from_agent(QUESTION.encode().replace(b"%s", odd))
     assert isinstance(asked, Asked)
-    assert asked.fault or odd.isdigit()  # the adapter looks at numbers
+    assert asked.fault
 
 
 @pytest.mark.parametrize("odd", ['{"command":"rm","command":"ls"}', "[" * 2_000 + "]" * 2_000], ids=len)

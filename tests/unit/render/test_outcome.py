@@ -99,6 +99,13 @@ def test_the_outcome_line_says_what_happened_when_and_by_whom(question: Question
 
 
 @pytest.mark.parametrize("question", EVERY_END)
+def test_only_a_decision_is_said_to_be_delivered(question: Question) -> None:
+    heard = first_line(replace(question, delivered_at_ms=ASKED_MS + 13 * MINUTE))
+    decided = question.status.value == "decided"
+    assert heard == first_line(question) + (" · delivered 10:13 UTC" if decided else "")
+
+
+@pytest.mark.parametrize("question", EVERY_END)
 def test_an_edit_of_any_end_replaces_pings_nobody_and_carries_a_receipt(question: Question) -> None:
     edit = outcome(question)
     new = edit["m.new_content"]

@@ -13,7 +13,7 @@ from sqlalchemy.schema import CreateIndex, CreateTable
 from sqlalchemy.sql.dml import UpdateBase
 from sqlalchemy.sql.selectable import SelectBase
 
-from agentpod_bot.store import copies, health, journal, outbox, questions, timeline, votes
+from agentpod_bot.store import callbacks, copies, health, journal, outbox, questions, timeline, votes
 from agentpod_bot.store.engine import sqlite_engine
 from agentpod_bot.store.schema import migrate
 from agentpod_bot.store.tables import metadata
@@ -142,7 +142,7 @@ def test_no_statement_of_a_running_daemon_reads_a_whole_table(tmp_path: Path) ->
     read_whole = set()
     explained = 0
     with engine.connect() as connection:
-        for module in (questions, copies, votes, outbox, timeline, health, journal):
+        for module in (questions, copies, votes, outbox, callbacks, timeline, health, journal):
             for name, constant in vars(module).items():
                 for key, statement in constant.items() if isinstance(constant, dict) else [(None, constant)]:
                     if not is_statement(statement):

@@ -261,6 +261,27 @@ def upgrade() -> None:
         "uq_outbox_room_id_effect", "outbox", ["room_id", "effect"], unique=True, **only_where("question_row IS NULL")
     )
     op.create_table(
+        "callbacks",
+        sa.Column("callback_id", NUMBER, nullable=False),
+        sa.Column("question_row", NUMBER, nullable=False),
+        sa.Column("client", sa.Text(), nullable=False),
+        sa.Column("request_id", sa.Text(), nullable=False),
+        sa.Column("webhook_id", sa.Text(), nullable=False),
+        sa.Column("closed_at_ms", sa.BigInteger(), nullable=False),
+        sa.Column("not_before_ms", sa.BigInteger(), nullable=False),
+        sa.Column("attempts", sa.Integer(), nullable=False),
+        sa.ForeignKeyConstraint(
+            ["question_row"], ["questions.row"], name="fk_callbacks_question_row", ondelete="CASCADE"
+        ),
+        sa.PrimaryKeyConstraint("callback_id", name="pk_callbacks"),
+        sa.UniqueConstraint("question_row", name="uq_callbacks_question_row"),
+        sa.UniqueConstraint("webhook_id", name="uq_callbacks_webhook_id"),
+        sqlite_autoincrement=True,
+    )
+    op.create_index("ix_callbacks_client_not_before_ms", "callbacks", ["client", "not_before_ms"])
+    op.create_index("ix_callbacks_client_request_id", "callbacks", ["client", "request_id", "callback_id"])
+    op.create_index("ix_callbacks_closed_at_ms", "callbacks", ["closed_at_ms"])
+    op.create_table(
         "votes",
         sa.Column("seq", NUMBER, nullable=False),
         sa.Column("question_row", NUMBER, nullable=False),

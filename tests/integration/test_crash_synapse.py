@@ -1,0 +1,72 @@
+"""The same deaths as in `tests/crash`, at ten of their points, with the real homeserver."""
+
+from __future__ import annotations
+
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.crash.dooms import Dooms
+from tests.crash.scene import Event, Way
+from tests.crash.stage import Stage, one_of_each_line
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable
+    from pathlib import Path
+
+    from agentpod_bot.demo.homeserver import Account, PrivateSynapse
+    from agentpod_bot.demo.person import Person
+
+pytestmark = pytest.mark.synapse
+
+POINTS = 5
+"""Of each way, spread evenly over its lines."""
+TOGETHER = 2
+
+
+@dataclass(frozen=True)
+class SynapseRoom:
+    """A room of its own at the real homeserver."""
+
+    person: Person
+    homeserver: str
+    room_id: str
+    pod: str
+    owner: str
+    bot: tuple[str, str]
+
+    async def answer(self, question_id: str) -> None:
+        await self.person.reply(self.room_id, question_id, "1")
+
+    async def events(self) -> list[Event]:
+        return await self.person.history(self.room_id)
+
+
+@pytest.fixture
+async def stage(
+    synapse: PrivateSynapse, register: Callable[[str], Awaitable[Account]], tmp_path: Path
+) -> AsyncIterator[Stage]:
+    async with AsyncExitStack() as people, Dooms(tmp_path / "dooms.log") as dooms:
+
+        async def room() -> SynapseRoom:
+            pod, owner = await register("pod"), await register("owner")
+            room_id = await synapse.room(owner, pod)
+            person = await people.enter_async_context(synapse.person(owner))
+            bot = (pod.user_id, pod.access_token)
+            return SynapseRoom(person, synapse.url, room_id, pod.user_id, owner.user_id, bot)
+
+        yield Stage(dooms, tmp_path, room)
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("way", list(Way), ids=lambda way: way.name)
+async def test_killed_while_it_talks_to_the_real_homeserver_it_asks_once_decides_once_and_tells_once(
+    stage: Stage, way: Way
+) -> None:
+    lines = one_of_each_line(await stage.record(way))
+    points = lines[:: len(lines) // POINTS][:POINTS]
+    deaths = await stage.survive(way, points, together=TOGETHER)
+    assert deaths.all_went_well(), deaths.told()
+    assert deaths.survived == POINTS
