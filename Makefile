@@ -2,7 +2,7 @@
 # Options for the program behind a target: make demo ARGS="--answers 1,Reject"
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-dev test-harness fuzz crash lint types layers check bench lock clean
+.PHONY: help venv demo test test-dev test-harness fuzz crash chaos lint types layers check bench lock clean
 .DELETE_ON_ERROR:
 
 VENV := .venv
@@ -59,6 +59,9 @@ check: lint types layers test ## Run all of these
 
 bench: $(DEV) ## Measure ask to answer on the private homeserver
 	@$(PY) benchmarks/round_trip.py $(ARGS)
+
+chaos: $(DEV) ## Kill, cut and mislead for five minutes, then check (ARGS="--minutes 60")
+	@$(PY) chaos/run.py $(ARGS)
 
 # The smaller locks are held to the versions of the larger. Hashes stand in them, addresses do not.
 COMPILE = $(VENV)/bin/uv pip compile pyproject.toml --quiet --universal --python-version 3.11 \

@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from agentpod_bot.core.room import Created, EncryptionOn, Membered, Membership, Powered, Replaced, RoomState
+from agentpod_bot.errors import Unavailable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -55,7 +56,7 @@ class World:
     def known(self, room_id: RoomId) -> bool:
         """Whether answers in this room can be judged."""
         room = self._rooms.get(room_id)
-        return room is not None and (room.encrypted is not None or not room.bot_joined)
+        return room is not None and _is_known(room)
 
     def may_send(self, room_id: RoomId) -> bool:
         """Whether clear text may go into the room now: never where it is, or might be, encrypted."""
@@ -83,8 +84,13 @@ class World:
         """A known room's state after all of its part of a response, without keeping it yet.
 
         Membership counts as it is at the end of the part: who left in it decides nothing.
+        Raises `Unavailable` where the state is not known, or no longer: it is read by
+        others too, and may be lost after somebody looked whether it is known.
         """
-        return _after(self._rooms[part.room_id], part, self.own)
+        room = self._rooms.get(part.room_id)
+        if room is None or not _is_known(room):
+            raise Unavailable("the state of a room is not known now", retry_after_s=1)
+        return _after(room, part, self.own)
 
     def adopt(self, rooms: Mapping[RoomId, RoomState]) -> frozenset[RoomId]:
         """Keep new states, once what they belong to is committed. Returns rooms that the bot newly joined."""
@@ -117,6 +123,10 @@ class World:
             for room_id in wanted
             if (room := self._rooms.get(room_id)) is not None and room.bot_joined and room.powers is None
         )
+
+
+def _is_known(room: RoomState) -> bool:
+    return room.encrypted is not None or not room.bot_joined
 
 
 def _after(room: RoomState, part: RoomBatch, own: UserId) -> RoomState:

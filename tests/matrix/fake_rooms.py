@@ -6,6 +6,7 @@ has been shown; tokens carry it with an epoch, so that a test can make old ones 
 
 from __future__ import annotations
 
+import bisect
 import copy
 import json
 import re
@@ -53,6 +54,7 @@ class Rooms:
     def __init__(self, now_ms: Callable[[], int]) -> None:
         self.now_ms = now_ms
         self.log: list[Entry] = []
+        self._by_room: dict[str, list[Entry]] = {}
         self.rooms: dict[str, Room] = {}
         self.epoch = 1
 
@@ -61,6 +63,7 @@ class Rooms:
         """Put one event at the end, whatever it holds; a state event also changes the room."""
         entry = Entry(len(self.log) + 1, room_id, event, device, txn_id)
         self.log.append(entry)
+        self._by_room.setdefault(room_id, []).append(entry)
         room = self.rooms[room_id]
         if isinstance(event.get("state_key"), str) and isinstance(event.get("type"), str):
             room.state[event["type"], event["state_key"]] = event
@@ -127,12 +130,20 @@ class Rooms:
                 rooms.setdefault("leave", {})[room.room_id] = self._part(room, device, since, at, room_filter)
         return {"next_batch": self.token(len(self.log)), "rooms": rooms}
 
+    def _between(self, room_id: str, after: int, until: int) -> list[Entry]:
+        """A room's entries after one number, up to and with another."""
+        entries = self._by_room.get(room_id, [])
+        first, last = (
+            bisect.bisect_right(entries, number, key=lambda entry: entry.number) for number in (after, until)
+        )
+        return entries[first:last]
+
     def _part(
         self, room: Room, device: str, since: int | None, until: int, room_filter: Mapping[str, Any]
     ) -> dict[str, Any]:
         timeline_filter = room_filter.get("timeline", {})
         limit = timeline_filter.get("limit", 10)
-        new = [e for e in self.log if e.room_id == room.room_id and (since or 0) < e.number <= until]
+        new = self._between(room.room_id, since or 0, until)
         wanted = [e for e in new if _passes(e.event, timeline_filter)]
         cut = wanted[-limit:] if limit else []
         limited = len(wanted) > len(cut)
@@ -165,7 +176,7 @@ class Rooms:
         self, room_id: str, device: str, start: int, stop: int, *, limit: int, event_filter: Mapping[str, Any]
     ) -> dict[str, Any]:
         """Events at and before `start`, newest first, down to (not including) `stop`."""
-        past = [e for e in reversed(self.log) if e.room_id == room_id and stop < e.number <= start]
+        past = self._between(room_id, stop, start)[::-1]
         wanted = [e for e in past if _passes(e.event, event_filter)]
         chunk = wanted[:limit]
         page: dict[str, Any] = {"chunk": [self.shown(e, device) for e in chunk], "start": self.token(start)}

@@ -1,0 +1,26 @@
+from __future__ import annotations
+
+import importlib.util
+from typing import TYPE_CHECKING
+
+import pytest
+
+from chaos.run import Options, run
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = pytest.mark.synapse
+
+SEED = 20_261
+
+
+@pytest.mark.timeout(330)
+async def test_in_a_short_storm_nothing_is_lost_doubled_wrong_or_unauthorised(tmp_path: Path) -> None:
+    """A homeserver of its own, for it is killed twice; `python chaos/run.py --seed …` repeats the plan."""
+    if importlib.util.find_spec("synapse") is None:
+        pytest.skip("needs the extra `demo`")
+    options = Options(SEED, requests=100, rooms=6, minutes=3.0, asking_s=35.0)
+    result = await run(options, tmp_path)
+    assert result.kept, result.text()
+    assert result.figures["homeserver gone"] == 2
