@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, assert_never
 import structlog
 
 from agentpod_bot.broker import places
-from agentpod_bot.broker.change import After, Means, audit, change, edit_place_again, show_again
+from agentpod_bot.broker.change import QUESTION, After, Means, audit, change, edit_place_again, show_again
 from agentpod_bot.broker.said_back import SaidBack
 from agentpod_bot.broker.scenes import in_room, scene_of
 from agentpod_bot.broker.votes import take, withdraw
@@ -263,7 +263,10 @@ class Inbox:
             # Posted by a store that is no longer here: people still see it open, for we know not how long.
             self._keep_foreign(tx, event, room, event.code, event.ts + DAY_MS)
             return
-        effect = None if event.txn_id is None else tx.effect_of_txn(TxnId(event.txn_id))
+        if event.txn_id is None:  # sent on another device, for whose transaction ids it would be a new event
+            effect = tx.unsent(question.row, room.room_id, QUESTION)
+        else:
+            effect = tx.effect_of_txn(TxnId(event.txn_id))
         if effect is not None and effect.row == question.row:
             tx.sent(effect.effect_id, event.event_id, self._means.clock.now_ms())
         if change(tx, question, Posted(event.event_id), after, self._means) is None:
