@@ -35,6 +35,7 @@ from agentpod_bot.errors import (
     CredentialsRefused,
     MatrixError,
     Refused,
+    RoomReplaced,
     StoreUnavailable,
     TokenRefused,
 )
@@ -49,7 +50,7 @@ from agentpod_bot.store.measured import MeasuredStore
 from agentpod_bot.system import SystemChance, SystemClock
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from agentpod_bot.config.load import Loaded
     from agentpod_bot.config.model import Settings
@@ -145,6 +146,7 @@ class Daemon:
                 tokens=self._tokens,
                 readiness=self._readiness,
                 metrics=self._exposition,
+                closed_routes=self._closed_routes,
                 limits=ConnectionLimits(body_bytes=settings.http.body_limit),
                 allowed_hosts=settings.http.allowed_hosts,
             ),
@@ -337,7 +339,12 @@ class Daemon:
         problems = [StoreUnavailable.code] if await self._store_probe() is None else []
         if (trouble := self._trouble_code()) is not None:
             problems.append(trouble)
+        elif RoomReplaced.code in self._rooms.closed.now().values():
+            problems.append(RoomReplaced.code)  # for good: only another configuration opens that route
         return tuple(problems)
+
+    def _closed_routes(self) -> Mapping[str, str]:
+        return {str(name): code for name, code in self._rooms.closed.now().items()}
 
     async def _backlog(self) -> Backlog | None:
         """What stands in the store, read in a transaction that writes; None where it takes no write."""

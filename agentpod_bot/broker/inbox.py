@@ -136,6 +136,8 @@ class Inbox:
                 await world.refresh(room_id)
             except MatrixError as error:  # read again soon, by whoever keeps rooms known
                 log.warning("room_state_unknown", room_id=room_id, error=error.code)
+        if parts:
+            self._joining.closed.look()
         self._joining.follow(i for i in batch.invites if world.policy.may_invite(i.sender, i.room_id))
 
     def _process_part(self, tx: Tx, part: RoomBatch, after: After) -> RoomState:
@@ -219,7 +221,9 @@ class Inbox:
                         tx.close_foreign(target, foreign.sender, event.ts)
             case Undecryptable():
                 self._unreadable(tx, event, room, after)
-            case OwnOther() | Membered() | EncryptionOn() | Replaced() | Powered() | Created() | Unheeded():
+            case Replaced():
+                SaidBack(tx, self._means, room, after).replaced(event)
+            case OwnOther() | Membered() | EncryptionOn() | Powered() | Created() | Unheeded():
                 pass  # membership and room state are taken from the batch as a whole
             case _:
                 assert_never(event)

@@ -113,6 +113,23 @@ class SaidBack:
         """The event broke us again and again; it decided nothing, and whoever keeps the audit can see it."""
         self._record("set_aside", event)
 
+    def replaced(self, event: Seen) -> None:
+        """The room was upgraded. Said once, whatever else is said there: a route ends here."""
+        room_id = self.room.room_id
+        self.tx.audit(
+            AuditRow(
+                what="room_replaced",
+                at_ms=self.means.clock.now_ms(),
+                room_id=room_id,
+                sender=event.sender,
+                event_id=event.event_id,
+            )
+        )
+        if room_id in self.means.world.policy.rooms():
+            content = notices.room_replaced(reply_to=event.event_id)
+            self.tx.enqueue(self.means.effect(room_id, "room_replaced", Priority.HINT, content))
+            self.after.rooms.add(room_id)
+
     def _about(
         self,
         question: Question,

@@ -40,7 +40,8 @@ class Scene:
         """Return once it says that its token is refused."""
 
         async def is_red() -> bool:
-            return await self.daemon.readiness() == (503, {"status": "not_ready", "problems": ["token_refused"]})
+            status, body = await self.daemon.readiness()
+            return status == 503 and body["problems"] == ["token_refused"]
 
         await eventually(is_red)
 
