@@ -265,6 +265,8 @@ class Inbox:
         question = self._own(tx, event, room)
         if question is None:
             # Posted by a store that is no longer here: people still see it open, for we know not how long.
+            # Nobody can answer it here: whoever asked it is told nothing by this daemon.
+            SaidBack(tx, self._means, room, after).lost(event)
             self._keep_foreign(tx, event, room, event.code, event.ts + DAY_MS)
             return
         if event.txn_id is None:  # sent on another device, for whose transaction ids it would be a new event

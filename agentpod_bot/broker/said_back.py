@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypedDict
 
+import structlog
+
 from agentpod_bot.broker.change import audit
 from agentpod_bot.core.kept import AuditRow, Priority
 from agentpod_bot.core.model import WHOLE_TEXT_SHOWN
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
     from agentpod_bot.core.room import RoomEvent, RoomState, Seen
     from agentpod_bot.core.scene import Left
     from agentpod_bot.ports import Tx
+
+log = structlog.get_logger(__name__)
 
 WHICH_EVERY_MS = 10_000
 MOST_A_MINUTE = 10
@@ -129,6 +133,19 @@ class SaidBack:
             content = notices.room_replaced(reply_to=event.event_id)
             self.tx.enqueue(self.means.effect(room_id, "room_replaced", Priority.HINT, content))
             self.after.rooms.add(room_id)
+
+    def lost(self, event: Seen) -> None:
+        """A question of the bot's own that the store does not know: kept in the log and the audit, once."""
+        log.warning("question_not_in_store", room_id=self.room.room_id, event_id=event.event_id)
+        self.tx.audit(
+            AuditRow(
+                what="question_not_in_store",
+                at_ms=self.means.clock.now_ms(),
+                room_id=self.room.room_id,
+                sender=event.sender,
+                event_id=event.event_id,
+            )
+        )
 
     def _about(
         self,
