@@ -35,12 +35,14 @@ from agentpod_bot.errors import (
     CredentialsRefused,
     MatrixError,
     Refused,
+    RoomReplaced,
     StoreUnavailable,
     TokenRefused,
 )
 from agentpod_bot.log import configure
 from agentpod_bot.matrix.client import MatrixClient
 from agentpod_bot.matrix.invites import pending_invites
+from agentpod_bot.matrix.renewal import Renewal, account_of, session_of
 from agentpod_bot.matrix.sync import SyncLoop
 from agentpod_bot.metrics import CONTENT_TYPE, Metrics
 from agentpod_bot.store.database import open_store
@@ -48,7 +50,7 @@ from agentpod_bot.store.measured import MeasuredStore
 from agentpod_bot.system import SystemChance, SystemClock
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from agentpod_bot.config.load import Loaded
     from agentpod_bot.config.model import Settings
@@ -104,6 +106,7 @@ class Daemon:
             settings.homeserver.access_token.get_secret_value(),
             device_id=settings.homeserver.device_id,
         )
+        self._renewal = Renewal(self.client, session_of(settings))
         self._callbacks = Callbacks(
             self._store,
             Poster(self._clock),
@@ -125,6 +128,7 @@ class Daemon:
         )
         self._world = self._parts.world
         self._world.trouble = self._trouble
+        self._world.held = lambda: not self._sync.first_sync_done.is_set()
         self._rooms = self._parts.rooms
         self._waiters = self._parts.waiters
         self._sync = SyncLoop(
@@ -133,6 +137,7 @@ class Daemon:
             self._clock,
             jitter=secrets.SystemRandom().random,
             meter=self._metrics,
+            renew=self._renew,
         )
         self._tokens = Tokens(tokens_of(settings))
         self._server = Server(
@@ -141,6 +146,7 @@ class Daemon:
                 tokens=self._tokens,
                 readiness=self._readiness,
                 metrics=self._exposition,
+                closed_routes=self._closed_routes,
                 limits=ConnectionLimits(body_bytes=settings.http.body_limit),
                 allowed_hosts=settings.http.allowed_hosts,
             ),
@@ -225,7 +231,12 @@ class Daemon:
                 if any((room := self._world.room(r)) and not room.bot_joined for r in self._world.policy.rooms()):
                     self._follow(await pending_invites(self.client))
             except TokenRefused as error:
-                raise CredentialsRefused(f"homeserver.access_token: {error}") from error
+                renewed = await self._renewal.renew()
+                if renewed == "never":
+                    raise CredentialsRefused(f"homeserver.access_token: {error}") from error
+                if renewed == "later":
+                    await self._clock.sleep(wait_s)
+                    wait_s = min(LONGEST_RETRY_S, wait_s * 2)
             except (MatrixError, StoreUnavailable) as error:
                 name = "homeserver_unreachable" if isinstance(error, MatrixError) else "start_waits_for_the_store"
                 log.warning(name, error=error.code, reason=str(error), wait_s=wait_s)
@@ -238,12 +249,35 @@ class Daemon:
         self._rooms.follow(i for i in invites if self._world.policy.may_invite(i.sender, i.room_id))
 
     async def _check_account(self) -> None:
-        user_id, device_id = await self.client.whoami()
+        self._check_own(*await self.client.whoami())
+
+    def _check_own(self, user_id: UserId, device_id: str | None) -> None:
         expected = self._loaded.settings.homeserver
         if user_id != expected.user_id:
             raise ConfigurationError(f"homeserver.user_id: the access token is that of {user_id}")
         if expected.device_id is not None and device_id != expected.device_id:
             raise ConfigurationError(f"homeserver.device_id: the access token is that of device {device_id}")
+
+    async def _renew(self) -> bool:
+        return await self._renewal.renew() == "renewed"
+
+    async def _change_token(self, settings: Settings) -> None:
+        """Take over a new access token, once it is known to be the bot's.
+
+        On another device the homeserver does not recognise what was tried before: nothing
+        is sent until a sync has shown what of it stands in the rooms.
+        """
+        before, now = (s.homeserver.access_token.get_secret_value() for s in (self._loaded.settings, settings))
+        if now == before:
+            return
+        try:
+            user_id, device_id = await account_of(settings.homeserver.url, settings.homeserver.user_id, now)
+        except TokenRefused as error:
+            raise ConfigurationError(f"homeserver.access_token: {error}") from error
+        self._check_own(user_id, device_id)
+        self.client.use(now)
+        self._sync.begin_anew()
+        log.info("access_token_replaced", device_id=device_id)
 
     async def _resolved(self, settings: Settings) -> Policy:
         """The policy with every alias resolved. Raises `ConfigurationError` for one that means no room."""
@@ -265,12 +299,16 @@ class Daemon:
             except ConfigurationError as error:
                 log.error("configuration_refused", problems=error.problems)  # noqa: TRY400 - says all there is
             except MatrixError as error:
-                log.error("configuration_refused", problems=[f"an alias could not be resolved: {error}"])  # noqa: TRY400 - as above
+                log.error("configuration_refused", problems=[f"the homeserver could not be asked: {error}"])  # noqa: TRY400 - as above
 
     async def _reload(self) -> None:
         """Take over routes, approvers, tokens and limits of the file as it is now, all of them or none."""
-        loaded = await asyncio.to_thread(load, self._loaded.path, os.environ)
-        settings = reloadable(self._loaded.settings, loaded.settings)
+        async with self._renewal.lock:
+            loaded = await asyncio.to_thread(load, self._loaded.path, os.environ)
+            settings = reloadable(self._loaded.settings, loaded.settings)
+            await self._change_token(settings)
+            self._renewal.replace(session_of(settings))
+        # A good token stays taken over, also where what follows fails: with the dead one no alias can be resolved.
         policy = await self._resolved(settings)
         self._tokens.replace(tokens_of(settings))
         self._world.policy = policy
@@ -301,7 +339,12 @@ class Daemon:
         problems = [StoreUnavailable.code] if await self._store_probe() is None else []
         if (trouble := self._trouble_code()) is not None:
             problems.append(trouble)
+        elif RoomReplaced.code in self._rooms.closed.now().values():
+            problems.append(RoomReplaced.code)  # for good: only another configuration opens that route
         return tuple(problems)
+
+    def _closed_routes(self) -> Mapping[str, str]:
+        return {str(name): code for name, code in self._rooms.closed.now().items()}
 
     async def _backlog(self) -> Backlog | None:
         """What stands in the store, read in a transaction that writes; None where it takes no write."""

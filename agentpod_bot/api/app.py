@@ -9,7 +9,18 @@ from typing import TYPE_CHECKING
 from aiohttp import web
 
 from agentpod_bot.api import openapi
-from agentpod_bot.api.calls import ADAPTERS, BROKER, HOSTS, LIMITS, METRICS, READINESS, SCHEMA, STOPPING, TOKENS
+from agentpod_bot.api.calls import (
+    ADAPTERS,
+    BROKER,
+    CLOSED_ROUTES,
+    HOSTS,
+    LIMITS,
+    METRICS,
+    READINESS,
+    SCHEMA,
+    STOPPING,
+    TOKENS,
+)
 from agentpod_bot.api.gate import admit, answer, label
 from agentpod_bot.api.routes import ROUTES
 from agentpod_bot.harness import registry
@@ -18,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from agentpod_bot.api.connection import Limits
-    from agentpod_bot.api.ports import Broker, Metrics, Readiness
+    from agentpod_bot.api.ports import Broker, ClosedRoutes, Metrics, Readiness
     from agentpod_bot.api.tokens import Tokens
     from agentpod_bot.harness.adapter import Harness
 
@@ -31,6 +42,7 @@ def application(
     tokens: Tokens,
     readiness: Readiness,
     metrics: Metrics,
+    closed_routes: ClosedRoutes = dict,
     limits: Limits,
     allowed_hosts: Iterable[str] = (),
     adapters: Mapping[str, Harness] = registry.ADAPTERS,
@@ -41,6 +53,7 @@ def application(
     app[TOKENS] = tokens
     app[READINESS] = readiness
     app[METRICS] = metrics
+    app[CLOSED_ROUTES] = closed_routes
     app[LIMITS] = limits
     app[HOSTS] = frozenset(host.lower() for host in allowed_hosts)
     app[SCHEMA] = openapi.encoded()

@@ -19,13 +19,14 @@ if TYPE_CHECKING:
 
     from pydantic import BaseModel
 
-    from agentpod_bot.api.ports import Broker, Metrics, Readiness
+    from agentpod_bot.api.ports import Broker, ClosedRoutes, Metrics, Readiness
     from agentpod_bot.harness.adapter import Harness
 
 BROKER: web.AppKey[Broker] = web.AppKey("broker")
 TOKENS = web.AppKey("tokens", Tokens)
 HOSTS: web.AppKey[frozenset[str]] = web.AppKey("hosts")
 LIMITS = web.AppKey("limits", Limits)
+CLOSED_ROUTES: web.AppKey[ClosedRoutes] = web.AppKey("closed_routes")
 READINESS: web.AppKey[Readiness] = web.AppKey("readiness")
 METRICS: web.AppKey[Metrics] = web.AppKey("metrics")
 SCHEMA = web.AppKey("schema", bytes)

@@ -8,7 +8,20 @@ from typing import TYPE_CHECKING
 from aiohttp import web
 
 from agentpod_bot.api.bodies import AnsweredElsewhereBody, ProgressBody, Query
-from agentpod_bot.api.calls import BROKER, CALLER, JSON, METRICS, READINESS, SCHEMA, SENT, body_of, parsed, reply, send
+from agentpod_bot.api.calls import (
+    BROKER,
+    CALLER,
+    CLOSED_ROUTES,
+    JSON,
+    METRICS,
+    READINESS,
+    SCHEMA,
+    SENT,
+    body_of,
+    parsed,
+    reply,
+    send,
+)
 from agentpod_bot.api.view import Alive, Cancelled, NotReady, Ready, view, views
 from agentpod_bot.api.whole import left_whole, whole
 from agentpod_bot.core.ids import RequestId, SessionId
@@ -108,7 +121,10 @@ async def alive(_request: web.Request) -> web.StreamResponse:
 async def ready(request: web.Request) -> web.StreamResponse:
     """Say whether questions can be asked and answers be read, or what is in the way."""
     problems = await request.app[READINESS]()
-    return reply(NotReady(problems=list(problems)), status=503) if problems else reply(Ready())
+    routes = dict(request.app[CLOSED_ROUTES]())
+    return (
+        reply(NotReady(problems=list(problems), routes=routes), status=503) if problems else reply(Ready(routes=routes))
+    )
 
 
 async def metrics(request: web.Request) -> web.StreamResponse:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 Readiness = Callable[[], Awaitable[tuple[str, ...]]]
 """Codes of what keeps the daemon from being ready; empty where nothing does."""
+ClosedRoutes = Callable[[], Mapping[str, str]]
+"""Routes on which nothing can be asked now, each with the code of why."""
 Metrics = Callable[[], Awaitable[tuple[bytes, str]]]
 """Every metric as a body, and that body's content type."""
 

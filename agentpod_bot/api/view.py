@@ -119,6 +119,8 @@ class Ready(Shown):
     """Questions can be asked and answers be read."""
 
     status: Literal["ready"] = "ready"
+    routes: dict[str, str]
+    """Routes on which nothing can be asked all the same, each with the code of why."""
 
 
 class NotReady(Shown):
@@ -126,6 +128,8 @@ class NotReady(Shown):
 
     status: Literal["not_ready"] = "not_ready"
     problems: list[str]
+    routes: dict[str, str]
+    """Routes on which nothing can be asked, each with the code of why."""
 
 
 class Changed(Shown):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, assert_never
 import structlog
 
 from agentpod_bot.broker import places
-from agentpod_bot.broker.change import After, Means, audit, change, edit_place_again, show_again
+from agentpod_bot.broker.change import QUESTION, After, Means, audit, change, edit_place_again, show_again
 from agentpod_bot.broker.said_back import SaidBack
 from agentpod_bot.broker.scenes import in_room, scene_of
 from agentpod_bot.broker.votes import take, withdraw
@@ -136,6 +136,8 @@ class Inbox:
                 await world.refresh(room_id)
             except MatrixError as error:  # read again soon, by whoever keeps rooms known
                 log.warning("room_state_unknown", room_id=room_id, error=error.code)
+        if parts:
+            self._joining.closed.look()
         self._joining.follow(i for i in batch.invites if world.policy.may_invite(i.sender, i.room_id))
 
     def _process_part(self, tx: Tx, part: RoomBatch, after: After) -> RoomState:
@@ -219,7 +221,9 @@ class Inbox:
                         tx.close_foreign(target, foreign.sender, event.ts)
             case Undecryptable():
                 self._unreadable(tx, event, room, after)
-            case OwnOther() | Membered() | EncryptionOn() | Replaced() | Powered() | Created() | Unheeded():
+            case Replaced():
+                SaidBack(tx, self._means, room, after).replaced(event)
+            case OwnOther() | Membered() | EncryptionOn() | Powered() | Created() | Unheeded():
                 pass  # membership and room state are taken from the batch as a whole
             case _:
                 assert_never(event)
@@ -261,9 +265,14 @@ class Inbox:
         question = self._own(tx, event, room)
         if question is None:
             # Posted by a store that is no longer here: people still see it open, for we know not how long.
+            # Nobody can answer it here: whoever asked it is told nothing by this daemon.
+            SaidBack(tx, self._means, room, after).lost(event)
             self._keep_foreign(tx, event, room, event.code, event.ts + DAY_MS)
             return
-        effect = None if event.txn_id is None else tx.effect_of_txn(TxnId(event.txn_id))
+        if event.txn_id is None:  # sent on another device, for whose transaction ids it would be a new event
+            effect = tx.unsent(question.row, room.room_id, QUESTION)
+        else:
+            effect = tx.effect_of_txn(TxnId(event.txn_id))
         if effect is not None and effect.row == question.row:
             tx.sent(effect.effect_id, event.event_id, self._means.clock.now_ms())
         if change(tx, question, Posted(event.event_id), after, self._means) is None:

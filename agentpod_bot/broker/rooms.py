@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
+from agentpod_bot.broker.closed_routes import ClosedRoutes
 from agentpod_bot.broker.commit import Bell
 from agentpod_bot.errors import MatrixError, Refused
 
@@ -30,6 +31,7 @@ class Rooms:
         self._world = world
         self._homeserver = homeserver
         self._invited: set[RoomId] = set()
+        self.closed = ClosedRoutes(world)
         self._bell = Bell()
 
     def follow(self, invites: Iterable[Invite]) -> None:
@@ -49,6 +51,7 @@ class Rooms:
             except MatrixError as error:
                 log.warning("room_state_unknown", room_id=room_id, error=error.code)
                 done = False
+        self.closed.look()
         return done
 
     async def run(self) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypedDict
 
+import structlog
+
 from agentpod_bot.broker.change import audit
 from agentpod_bot.core.kept import AuditRow, Priority
 from agentpod_bot.core.model import WHOLE_TEXT_SHOWN
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
     from agentpod_bot.core.room import RoomEvent, RoomState, Seen
     from agentpod_bot.core.scene import Left
     from agentpod_bot.ports import Tx
+
+log = structlog.get_logger(__name__)
 
 WHICH_EVERY_MS = 10_000
 MOST_A_MINUTE = 10
@@ -112,6 +116,36 @@ class SaidBack:
     def set_aside(self, event: RoomEvent) -> None:
         """The event broke us again and again; it decided nothing, and whoever keeps the audit can see it."""
         self._record("set_aside", event)
+
+    def replaced(self, event: Seen) -> None:
+        """The room was upgraded. Said once, whatever else is said there: a route ends here."""
+        room_id = self.room.room_id
+        self.tx.audit(
+            AuditRow(
+                what="room_replaced",
+                at_ms=self.means.clock.now_ms(),
+                room_id=room_id,
+                sender=event.sender,
+                event_id=event.event_id,
+            )
+        )
+        if room_id in self.means.world.policy.rooms():
+            content = notices.room_replaced(reply_to=event.event_id)
+            self.tx.enqueue(self.means.effect(room_id, "room_replaced", Priority.HINT, content))
+            self.after.rooms.add(room_id)
+
+    def lost(self, event: Seen) -> None:
+        """A question of the bot's own that the store does not know: kept in the log and the audit, once."""
+        log.warning("question_not_in_store", room_id=self.room.room_id, event_id=event.event_id)
+        self.tx.audit(
+            AuditRow(
+                what="question_not_in_store",
+                at_ms=self.means.clock.now_ms(),
+                room_id=self.room.room_id,
+                sender=event.sender,
+                event_id=event.event_id,
+            )
+        )
 
     def _about(
         self,

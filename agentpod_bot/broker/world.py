@@ -28,6 +28,8 @@ class World:
         self._policy = policy
         self.trouble: Callable[[], str | None] = lambda: "the first sync is not done yet"
         """Why nothing can be asked now (never synced, token refused, sync stale), or None."""
+        self.held: Callable[[], bool] = lambda: False
+        """Whether nothing may be sent now, because what was sent before is not known yet."""
         self._homeserver = homeserver
         self._rooms: dict[RoomId, RoomState] = {}
         self._lingering: frozenset[RoomId] = frozenset()
@@ -61,7 +63,7 @@ class World:
     def may_send(self, room_id: RoomId) -> bool:
         """Whether clear text may go into the room now: never where it is, or might be, encrypted."""
         room = self._rooms.get(room_id)
-        return room is not None and room.bot_joined and room.encrypted is False
+        return room is not None and room.bot_joined and room.encrypted is False and not self.held()
 
     async def refresh(self, room_id: RoomId) -> None:
         """Ask the homeserver for a room's state; asked again where a sync changed it meanwhile."""

@@ -45,6 +45,7 @@ def faults(parts: Parts) -> Iterator[Fault]:
     yield from requester_faults(parts)
     yield from quorum_faults(parts)
     yield from token_faults(parts)
+    yield from session_faults(parts.homeserver)
     yield from callback_faults(parts)
 
 
@@ -160,6 +161,18 @@ def token_faults(parts: Parts) -> Iterator[Fault]:
         holder = holders.setdefault(token.get_secret_value(), f"`clients.{client}.token`")
         if holder != f"`clients.{client}.token`":
             yield Fault(("clients", client, "token"), f"is the same as {holder}; each client needs a token of its own")
+
+
+def session_faults(homeserver: Mapping[str, Any]) -> Iterator[Fault]:
+    """What renews the bot's session keeps its device, and is not lost with the process."""
+    if not {"device_id", "password", "refresh_token", "refresh_token_file"} <= homeserver.keys():
+        return  # what could not be read has a fault of its own
+    if homeserver["password"] is not None and homeserver["device_id"] is None:
+        reason = "is required with `homeserver.password`: the device on which the bot logs in again"
+        yield Fault(("homeserver", "device_id"), reason)
+    if homeserver["refresh_token"] is not None and homeserver["refresh_token_file"] is None:
+        reason = "is another one after each use, which only a file can keep; name it in `homeserver.refresh_token_file`"
+        yield Fault(("homeserver", "refresh_token"), reason)
 
 
 def callback_faults(parts: Parts) -> Iterator[Fault]:

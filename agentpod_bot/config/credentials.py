@@ -62,6 +62,8 @@ class Wanted:
     file_source: Source | None
     override: environment.Override | None
     required: bool = True
+    chosen: bool = False
+    """A person chose it: it may be short, and hold more than one word."""
 
     @property
     def file_at(self) -> fault.Path:
@@ -106,7 +108,7 @@ def opened(wanted: Wanted, source: Source, places: Places) -> Found | Fault:
             at, given_in, is_credential = wanted.at, source, False
     try:
         text = content(path, is_credential=is_credential) if path is not None else variable(wanted)
-        return Found(checked(text), source)
+        return Found(checked_line(text) if wanted.chosen else checked(text), source)
     except FileNotFoundError:
         if wanted.file is not None and looks_secret(wanted.file, path):
             return Fault(at, "names no file; the value is not shown here, as it may be the secret itself", given_in)
@@ -177,6 +179,18 @@ def checked(text: str) -> SecretStr:
         raise ValueError("gives a secret that is not one word of visible ASCII characters")
     if len(secret) < MIN_CHARACTERS:
         raise ValueError(f"gives a secret of {len(secret)} characters; it needs {MIN_CHARACTERS} at least")
+    return SecretStr(secret)
+
+
+def checked_line(text: str) -> SecretStr:
+    """A secret that a person chose: one line, exactly as it is; the line break at its end is not part of it."""
+    secret = text.removesuffix("\n").removesuffix("\r")
+    if not secret:
+        raise ValueError("gives an empty secret")
+    if values.is_placeholder(secret):
+        raise ValueError("gives a placeholder; put the real secret there")
+    if not secret.isprintable():
+        raise ValueError("gives a secret that is not one line of visible characters")
     return SecretStr(secret)
 
 

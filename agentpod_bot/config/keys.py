@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, get_args, get_origin
 
 from pydantic import SecretStr
 
-from agentpod_bot.config.model import Section, Settings
+from agentpod_bot.config.model import Chosen, Section, Settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -65,6 +65,11 @@ def secret_file_keys(model: type[Section]) -> tuple[str, ...]:
 def is_secret(field: FieldInfo) -> bool:
     """Whether a field holds a secret."""
     return field.annotation in {SecretStr, SecretStr | None}
+
+
+def is_chosen(field: FieldInfo) -> bool:
+    """Whether a secret is one that a person chose."""
+    return any(isinstance(mark, Chosen) for mark in field.metadata)
 
 
 def is_list(field: FieldInfo) -> bool:

@@ -193,6 +193,7 @@ class Loading:
                 file_source=self._source(file_at),
                 override=self._overrides.get(at),
                 required=keys.fields(part.model)[key][1].is_required(),
+                chosen=keys.is_chosen(keys.fields(part.model)[key][1]),
             )
             match credentials.find(wanted, self._places):
                 case credentials.Found(secret=secret, source=source):

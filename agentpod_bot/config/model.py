@@ -207,6 +207,11 @@ class Section(BaseModel):
     )
 
 
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """Marks a secret that a person chose, like a password: any line of text, however short."""
+
+
 class HomeserverSettings(Section):
     """The bot's account. `agents` are other accounts whose messages never are answers."""
 
@@ -215,6 +220,12 @@ class HomeserverSettings(Section):
     device_id: Annotated[str, text(values.device_id)] | None = None
     access_token_file: FilePath | None = None
     access_token: SecretStr
+    password_file: FilePath | None = None
+    password: Annotated[SecretStr | None, Chosen()] = None
+    """To log in again with, on the same device, where the homeserver lets a session lapse."""
+    refresh_token_file: FilePath | None = None
+    refresh_token: SecretStr | None = None
+    """To exchange for a new access token; each use gives another one, which goes into the file."""
     agents: Annotated[tuple[Mxid, ...], A_LIST, DISTINCT] = ()
 
 

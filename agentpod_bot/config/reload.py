@@ -14,7 +14,14 @@ if TYPE_CHECKING:
 
 SECTIONS = frozenset({"clients", "routes", "requests", "audit"})
 """Sections that are taken over whole: every later request is judged by the new values."""
-KEYS: frozenset[Path] = frozenset({("log", "level")})
+KEYS: frozenset[Path] = frozenset(
+    {
+        ("homeserver", "access_token"),
+        ("homeserver", "password"),
+        ("homeserver", "refresh_token"),
+        ("log", "level"),
+    }
+)
 """Further keys that are taken over."""
 
 

@@ -65,6 +65,10 @@ class MatrixClient:
         """The bot's own account, as configured."""
         return self._user_id
 
+    def use(self, access_token: str) -> None:
+        """Make every later call with this token."""
+        self._token = access_token
+
     async def whoami(self) -> tuple[UserId, str | None]:
         """The account and the device that the access token belongs to."""
         match await self._ask(self._nio.whoami):

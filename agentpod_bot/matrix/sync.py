@@ -17,7 +17,7 @@ from agentpod_bot.matrix.gap import Past, missing
 from agentpod_bot.matrix.response import SYNC_FILTER, Part, invites_of, next_batch_of, parts_of, room_batch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Awaitable, Callable, Mapping
 
     from agentpod_bot.core.ids import EventId, RoomId, UserId
     from agentpod_bot.core.room import RoomBatch
@@ -120,8 +120,12 @@ class SyncLoop:
         *,
         jitter: Callable[[], float],
         meter: SyncMeter | None = None,
+        renew: Callable[[], Awaitable[bool]] | None = None,
     ) -> None:
-        """`jitter` gives a random number from 0 up to 1, anew at each call."""
+        """`jitter` gives a random number from 0 up to 1, anew at each call.
+
+        `renew` is called when the token is refused; True means that another one is in use now.
+        """
         self._source = source
         self._handler = handler
         self._clock = clock
@@ -131,6 +135,11 @@ class SyncLoop:
         self._began = False
         self._lost_position = False
         self._failures = 0
+        self._renew = renew
+        self._renewed = False
+        self._again = asyncio.Event()
+        self._begun = 0
+        self._asked = 0
         self.last_good_sync: float | None = None
         """`clock.monotonic()` when a response was last handled."""
         self.token_refused = False
@@ -157,6 +166,15 @@ class SyncLoop:
             self._went_well(batch)
             await asyncio.sleep(0)  # what the decisions released goes before the next request is built
 
+    def begin_anew(self) -> None:
+        """Another token is in use: sync at once.
+
+        `first_sync_done` is set again once a sync asked for from now on was handled.
+        """
+        self._begun += 1
+        self.first_sync_done.clear()
+        self._again.set()
+
     async def _next(self) -> Batch:
         """The next response with its gaps filled; a `MatrixError` leaves the position where it is."""
         response = await self._response()
@@ -168,6 +186,7 @@ class SyncLoop:
         # At the start and after a fault, what matters is to know soon whether all is well.
         quick = self._failures > 0 or not self.first_sync_done.is_set()
         began = self._clock.monotonic()
+        self._asked = self._begun
         try:
             response = await self._source.sync(self._since, timeout_ms=0 if quick else POLL_MS, sync_filter=SYNC_FILTER)
         except Refused as refused:
@@ -177,7 +196,7 @@ class SyncLoop:
                 self._lost_position = True
             raise
         self._meter.synced(self._clock.monotonic() - began)
-        self.token_refused = False
+        self.token_refused = self._renewed = False
         return response
 
     async def _filled(self, part: Part, own: UserId) -> RoomBatch:
@@ -199,7 +218,8 @@ class SyncLoop:
             self._lost_position = False
         self._since = batch.next_batch
         self.last_good_sync = self._clock.monotonic()
-        self.first_sync_done.set()
+        if self._asked == self._begun:
+            self.first_sync_done.set()
 
     async def _wait(self, error: AgentpodError) -> None:
         """Exponential backoff with full jitter; never shorter than the homeserver asks for."""
@@ -210,11 +230,25 @@ class SyncLoop:
         match error:
             case TokenRefused(soft_logout=soft_logout):
                 self.token_refused = True
-                wait_s = TOKEN_WAIT_S
                 log.error("sync_token_refused", soft_logout=soft_logout)
+                if self._renew is not None and await self._renew() and not self._renewed:
+                    self._renewed = True  # one that is refused again, unused, is no reason to ask without waiting
+                    return
+                await self._wait_for_token()
+                return
             case RateLimited(retry_after_ms=retry_after_ms):
                 wait_s = max(wait_s, retry_after_ms / 1000)
                 log.warning("sync_rate_limited", wait_s=round(wait_s, 1))
             case _:
                 log.warning("sync_failed", error=error.code, reason=str(error), wait_s=round(wait_s, 1))
         await self._clock.sleep(wait_s)
+
+    async def _wait_for_token(self) -> None:
+        waits = {asyncio.ensure_future(self._clock.sleep(TOKEN_WAIT_S)), asyncio.ensure_future(self._again.wait())}
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                wait.cancel()
+            await asyncio.gather(*waits, return_exceptions=True)
+        self._again.clear()

@@ -55,6 +55,11 @@ def open_list(
     return notice("\n".join(lines), reply_to=reply_to, thread=thread)
 
 
+def room_replaced(*, reply_to: EventId) -> dict[str, Any]:
+    """Say that nothing is asked any more in a room that was upgraded."""
+    return notice(sentences.room_replaced(), reply_to=reply_to, thread=None)
+
+
 def not_approver(question: Question, *, reply_to: EventId, thread: EventId | None = None) -> dict[str, Any]:
     """Say that somebody may not answer this question."""
     return notice(sentences.not_an_approver(present_title(question)), reply_to=reply_to, thread=thread)

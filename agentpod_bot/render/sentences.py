@@ -368,6 +368,14 @@ def unreadable(asked: NewQuestion) -> str:
     )
 
 
+def room_replaced() -> str:
+    """Say that nothing is asked any more in a room that was upgraded."""
+    return (
+        "This room was replaced by another one. Nothing new is asked here, nor in the other room until the bot's "
+        "configuration names it. What is open here stays open until it is answered or expires."
+    )
+
+
 def open_questions(count: int) -> str:
     """Head the list of open questions."""
     return "No question is open here." if count == 0 else f"{_many(count, 'open question')} here:"

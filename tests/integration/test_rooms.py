@@ -118,6 +118,9 @@ async def test_a_strangers_invitation_is_not_followed_and_an_approvers_is(
         path = f"rooms/{quote(house.elsewhere, safe='')}/state/m.room.tombstone"
         await stranger.call("PUT", path, {"body": "moved", "replacement_room": place.room_id})
         await refused_with(harness, "room_replaced", route="elsewhere")
+        status, body = await house.daemon.readiness()
+        assert (status, body["problems"], body["routes"]["elsewhere"]) == (503, ["room_replaced"], "room_replaced")
+        await said.notice(stranger, house.elsewhere, "This room was replaced by another one")
 
 
 async def test_a_room_that_was_encrypted_before_the_start_is_not_asked(house: House) -> None:

@@ -77,6 +77,8 @@ class FakeHomeserver(Faults):
         self._numbers = itertools.count(1)
         self._passwords: dict[str, str] = {}
         self._devices: dict[str, tuple[str, str]] = {}  # token: (user, device)
+        self._refreshing: dict[str, tuple[str, str]] = {}  # refresh token: (user, device)
+        self._rotated: dict[str, str] = {}  # access token: the refresh token that it makes worthless once used
         self._revoked: dict[str, bool] = {}  # token: soft_logout
         self._aliases: dict[str, str] = {}
         self._txns: dict[tuple[str, str], str] = {}
@@ -93,6 +95,7 @@ class FakeHomeserver(Faults):
         app.add_routes(
             [
                 web.post(f"{CLIENT}/login", self._login),
+                web.post(f"{CLIENT}/refresh", self._refresh),
                 web.get(f"{CLIENT}/account/whoami", self._whoami),
                 web.get(f"{CLIENT}/sync", self._sync),
                 web.get(f"{CLIENT}/directory/room/{{alias}}", self._alias),
@@ -139,6 +142,12 @@ class FakeHomeserver(Faults):
         """From now on the token is answered with `M_UNKNOWN_TOKEN`."""
         self._revoked[token] = soft_logout
         self._notify()
+
+    def refresh_token(self, user_id: str, device_id: str) -> str:
+        """A refresh token of a session; each use gives another, and it ends once what it gave is used."""
+        token = f"refresh{next(self._numbers):012}"
+        self._refreshing[token] = (user_id, device_id)
+        return token
 
     def restore(self, token: str) -> None:
         """The token is good again."""
@@ -308,6 +317,7 @@ class FakeHomeserver(Faults):
             raise Refusal(401, "M_MISSING_TOKEN")
         if token in self._revoked or token not in self._devices:
             raise Refusal(401, "M_UNKNOWN_TOKEN", soft_logout=self._revoked.get(token, False))
+        self._refreshing.pop(self._rotated.pop(token, ""), None)
         return self._devices[token]
 
     def _joined(self, request: web.Request) -> tuple[Room, str, str]:
@@ -325,7 +335,17 @@ class FakeHomeserver(Faults):
             raise Refusal(403, "M_FORBIDDEN")
         token = self.token(user_id, asked.get("device_id"))
         device = self._devices[token][1]
-        return web.json_response({"user_id": user_id, "device_id": device, "access_token": token})
+        further = {"refresh_token": self.refresh_token(user_id, device)} if asked.get("refresh_token") else {}
+        return web.json_response({"user_id": user_id, "device_id": device, "access_token": token, **further})
+
+    async def _refresh(self, request: web.Request) -> web.Response:
+        used = (await request.json())["refresh_token"]
+        if used not in self._refreshing:
+            raise Refusal(401, "M_UNKNOWN_TOKEN", soft_logout=False)
+        user_id, device = self._refreshing[used]
+        token = self.token(user_id, device)
+        self._rotated[token] = used
+        return web.json_response({"access_token": token, "refresh_token": self.refresh_token(user_id, device)})
 
     async def _whoami(self, request: web.Request) -> web.Response:
         user_id, device = self._who(request)

@@ -179,10 +179,11 @@ async def test_a_wrong_method_is_405_and_says_which_would_be_right(
 async def test_health_readiness_and_metrics_say_how_it_is(daemon: Bench) -> None:
     assert (await daemon.client.get("/healthz", token=None)).json == {"status": "alive"}
     assert (await daemon.client.call("HEAD", "/healthz", token=None)).body == b""
-    assert (await daemon.client.get("/readyz", token=None)).json == {"status": "ready"}
+    assert (await daemon.client.get("/readyz", token=None)).json == {"status": "ready", "routes": {}}
     daemon.ready.problems = ("sync_stale", "store_unavailable")
     reply = await daemon.client.get("/readyz", token=None)
-    assert (reply.status, reply.json) == (503, {"status": "not_ready", "problems": ["sync_stale", "store_unavailable"]})
+    problems = ["sync_stale", "store_unavailable"]
+    assert (reply.status, reply.json) == (503, {"status": "not_ready", "problems": problems, "routes": {}})
     reply = await daemon.client.get("/metrics")
     assert reply.body == b"agentpod_up 1\n"
     assert reply.headers["Content-Type"] == "text/plain; version=1.0.0; charset=utf-8"

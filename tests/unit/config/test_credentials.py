@@ -161,3 +161,27 @@ def test_one_token_twice_is_told_even_where_the_rest_of_the_client_is_wrong(site
     path = site.secret("desktop", LAPTOP_TOKEN)
     faults = site.set("clients.desktop", {"token_file": str(path), "routes": []}).faults()
     assert [fault.partition(":")[0] for fault in faults] == ["clients.desktop.routes", "clients.desktop.token"]
+
+
+@pytest.mark.parametrize("password", ["short", "correct horse", " spaces count ", "pässwörd"])
+def test_a_password_is_whatever_a_person_chose(site: Site, password: str) -> None:
+    site.set("homeserver.device_id", "POD").set("homeserver.password_file", str(site.secret("password", password)))
+    found = site.load().settings.homeserver.password
+    assert found is not None
+    assert found.get_secret_value() == password
+
+
+@pytest.mark.parametrize("password", ["", "two\nlines", "CHANGE_ME"])
+def test_what_is_no_password_is_refused(site: Site, password: str) -> None:
+    site.set("homeserver.device_id", "POD").set("homeserver.password_file", str(site.secret("password", password)))
+    assert site.fault().startswith("homeserver.password_file: gives ")
+
+
+def test_a_password_without_the_device_to_keep_is_refused(site: Site) -> None:
+    site.set("homeserver.password_file", str(site.secret("password", "correct horse")))
+    assert site.fault().startswith("homeserver.device_id: is required with `homeserver.password`")
+
+
+def test_a_refresh_token_that_no_file_would_keep_is_refused(site: Site) -> None:
+    site.env("AGENTPOD_BOT_HOMESERVER__REFRESH_TOKEN", "a-refresh-token-1")
+    assert site.fault().startswith("homeserver.refresh_token: is another one after each use")

@@ -46,19 +46,28 @@ def test_what_needs_a_restart_is_refused_whole_and_every_key_is_named(site: Site
     site.set("homeserver.url", "https://other.test").set("homeserver.agents", ["@hermes:hs.test"])
     site.set("http.listen", "127.0.0.1:9000").set("http.body_limit", "2MiB").set("store.path", "/other.db")
     site.set("log.format", "json").set("log.level", "debug").set("routes.ops.room", "!other")
-    site.secret("access_token", "another-access-token")
     with pytest.raises(ConfigurationError) as refused:
         reloadable(old, site.load().settings)
     assert [line.partition(":")[0] for line in refused.value.problems] == [
         "homeserver.url",
-        "homeserver.access_token",
         "homeserver.agents",
         "http.listen",
         "http.body_limit",
         "store.path",
         "log.format",
     ]
-    assert "another-access-token" not in str(refused.value)
+
+
+def test_the_bots_own_secrets_are_taken_over(site: Site) -> None:
+    site.set("homeserver.device_id", "POD").set("homeserver.password_file", str(site.secret("password", "one")))
+    site.set("homeserver.refresh_token_file", str(site.secret("refresh", "a-refresh-token-1")))
+    old = site.load().settings
+    site.secret("access_token", "another-access-token")
+    site.secret("password", "two")
+    site.secret("refresh", "a-refresh-token-2")
+    new = site.load().settings
+    assert reloadable(old, new) is new
+    assert new.homeserver.access_token.get_secret_value() == "another-access-token"
 
 
 def test_nothing_changed_is_taken_over(site: Site) -> None:
