@@ -118,7 +118,7 @@ class Pod:
         running = self._running
         if running is None:
             return
-        for child in _children(running.pid):
+        for child in _children(running.pid) if running.exit_code() is None else ():  # else the number may be another's
             with contextlib.suppress(ProcessLookupError):
                 os.kill(child, signal.SIGKILL)
         code = await running.stop()
