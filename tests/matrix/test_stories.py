@@ -474,11 +474,13 @@ async def test_21_what_makes_asking_impossible_is_told_at_once_and_stores_nothin
             await pod.ask()
         pod.parts.world.trouble = lambda: None
         rig.hs.leave(rig.room, rig.owner)
-        await pod.handled(rig.hs.leave(rig.room, rig.second))
+        rig.hs.leave(rig.room, rig.second)
+        await rig.hs.until(lambda: (state := pod.parts.world.room(rig.room)) and rig.second not in state.joined)
         with pytest.raises(errors.ApproverNotInRoom):
             await pod.ask()
         rig.hs.join(rig.room, rig.owner)
-        await pod.handled(rig.hs.encrypt(rig.room, by=rig.owner))
+        rig.hs.encrypt(rig.room, by=rig.owner)
+        await rig.hs.until(lambda: (state := pod.parts.world.room(rig.room)) and state.encrypted)
         with pytest.raises(errors.RoomEncryptedWithoutCrypto):
             await pod.ask()
         page = await pod.parts.broker.page(CALLER, status=None, session_id=None, limit=10, cursor=None)
