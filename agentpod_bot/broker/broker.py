@@ -301,7 +301,10 @@ class Broker:
         if name not in caller.routes or route is None:
             raise Forbidden("this token may not use that route")
         if harness not in caller.harnesses or harness not in route.harnesses:
-            raise Forbidden(f"this token may not ask in the form of {harness} on route {name}")
+            at = f"clients.{caller.client}" if harness not in caller.harnesses else f"routes.{name}"
+            raise Forbidden(
+                f"this token may not ask in the form of {harness} on route {name}: {at}.harnesses does not name it"
+            )
         return route
 
     async def _close(self, caller: Caller, request_id: RequestId, event: Event) -> Question:

@@ -153,7 +153,7 @@ def verify(
         )
         raise typer.Exit(ExitCode.NO)
     if wanted is None:
-        typer.echo("Whether newer lines were taken away shows only a head that was kept elsewhere: --head.")
+        typer.echo("Only a head that was kept elsewhere (--head) shows whether newer lines were taken away.")
     else:
         typer.echo("The head that you gave is among them: up to there nothing is other than it was then.")
 

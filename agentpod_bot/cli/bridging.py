@@ -131,7 +131,8 @@ def acp(
         from agentpod_bot.proxy import prompting  # noqa: PLC0415 - slow to import, and of an extra
     except ModuleNotFoundError as fault:
         raise Stopped(
-            ExitCode.USAGE, f'without an editor this needs the extra "bridges": no module {fault.name}'
+            ExitCode.USAGE,
+            f'without an editor this needs the extra "bridges" (requirements-bridges.lock): no module {fault.name}',
         ) from fault
 
     raise typer.Exit(

@@ -41,7 +41,11 @@ Config = Annotated[
 ]
 ConfigOfAddress = Annotated[
     Path | None,
-    typer.Option(metavar="PATH", help="Configuration file to take the address from where none is given."),
+    typer.Option(
+        metavar="PATH",
+        help="Configuration file to take the address from where none is given "
+        "(else $AGENTPOD_BOT_CONFIG, ./config.yaml, /etc/agentpod-bot/config.yaml).",
+    ),
 ]
 Client = Annotated[
     str | None,

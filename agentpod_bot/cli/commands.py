@@ -46,7 +46,8 @@ def agentpod_bot() -> None:
 
     \b
     Exit codes: 0 ok, 2 usage, 69 homeserver or daemon unreachable, 70 a bug,
-    77 credentials refused, 78 configuration. ask has more: agentpod-bot ask --help
+    74 output or disk full, 77 credentials refused, 78 configuration.
+    ask has more: agentpod-bot ask --help
     """  # noqa: D301 - typer leaves the lines after a backspace character as they are
 
 

@@ -121,7 +121,11 @@ def of_room(policy: Policy, route: Route, room: RoomState, levels: Levels | None
     if room.replaced:
         yield fail(what, f"the room {room.room_id} was replaced by another", "name the new room in the configuration")
     if not room.bot_joined:
-        yield fail(what, f"{policy.own} is not in the room {room.room_id}", "have an approver invite it there")
+        yield fail(
+            what,
+            f"{policy.own} is not in the room {room.room_id}",
+            "have an approver invite it there; the daemon joins when it runs",
+        )
         return
     match room.encrypted:
         case True:
@@ -153,7 +157,7 @@ def _of_approvers(policy: Policy, route: Route, room: RoomState) -> Iterator[Fin
         said = f"{len(there)} approvers are in the room, and some options need {route.quorum}"
         yield fail(what, said, "have more of them join, or lower the quorum")
     else:
-        yield ok(what, f"{len(there)} approvers are in the room")
+        yield ok(what, f"{len(there)} {'approver is' if len(there) == 1 else 'approvers are'} in the room")
         if absent:
             yield warn(
                 what, f"not in the room: {', '.join(absent)}", "invite them: whoever is not joined cannot answer"

@@ -98,7 +98,7 @@ async def serve(
     except ModuleNotFoundError as fault:
         if fault.name is None or fault.name.startswith("agentpod_bot"):
             raise
-        missing = f'this needs the extra "bridges": {fault.name} is not installed'
+        missing = f'this needs the extra "bridges" (requirements-bridges.lock): {fault.name} is not installed'
         raise Stopped(ExitCode.USAGE, missing) from fault
     from agentpod_bot.proxy.client import connected  # noqa: PLC0415 - slow to import
     from agentpod_bot.proxy.signals import signalled  # noqa: PLC0415 - likewise

@@ -97,7 +97,7 @@ class PrivateSynapse:
         """Start it and wait until it answers."""
         if importlib.util.find_spec("synapse") is None:
             raise HomeserverUnreachable(
-                "the demo's homeserver is not installed; install the extra: pip install 'agentpod-bot[demo]'"
+                "the demo's homeserver is not installed; run `make demo`, or: pip install -r requirements-demo.lock"
             )
         self.folder = self._given or Path(tempfile.mkdtemp(prefix="agentpod-synapse-"))
         try:

@@ -58,7 +58,7 @@ def stored_audit(path: Path) -> Iterator[StoredAudit]:
     """Open the audit of a store's file for the body. Raises StoreRefused where there is none that can be read."""
     path = path.resolve()
     if not path.is_file():
-        raise StoreRefused(f"there is no store {path}")
+        raise StoreRefused(f"there is no store at {path}")
 
     def connect() -> sqlite3.Connection:
         opened = sqlite3.connect(
