@@ -48,7 +48,7 @@ def test_a_file_key_may_name_a_credential_that_a_group_reads(site: Site) -> None
 
 
 def test_a_credential_that_everybody_reads_is_refused(site: Site) -> None:
-    path = site.secret("clients.laptop.token", LAPTOP_TOKEN, 0o444, site.credentials())
+    site.secret("clients.laptop.token", LAPTOP_TOKEN, 0o444, site.credentials())
     fault = site.drop("clients.laptop.token_file").fault()
     assert fault.startswith("clients.laptop.token: ")
     assert " has mode 0444, which opens it to everybody; run: chmod o-rwx" in fault
