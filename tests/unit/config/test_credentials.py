@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from agentpod_bot.config.fault import shown
 from agentpod_bot.config.source import CredentialFile, InEnvironment
 from tests.unit.config.conftest import ACCESS_TOKEN, LAPTOP_TOKEN
 
@@ -48,10 +49,11 @@ def test_a_file_key_may_name_a_credential_that_a_group_reads(site: Site) -> None
 
 
 def test_a_credential_that_everybody_reads_is_refused(site: Site) -> None:
-    site.secret("clients.laptop.token", LAPTOP_TOKEN, 0o444, site.credentials())
+    path = site.secret("clients.laptop.token", LAPTOP_TOKEN, 0o444, site.credentials())
     fault = site.drop("clients.laptop.token_file").fault()
-    assert fault.startswith("clients.laptop.token: ")
-    assert " has mode 0444, which opens it to everybody; run: chmod o-rwx" in fault
+    assert fault.startswith(
+        f"clients.laptop.token: {shown(str(path))} has mode 0444, which opens it to everybody; run: chmod o-rwx"
+    )
 
 
 @pytest.mark.parametrize(

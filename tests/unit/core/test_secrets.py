@@ -280,11 +280,14 @@ def test_no_text_is_slow_whatever_it_is_built_of(piece: str) -> None:
     for text in (piece * (LONG // len(piece)), f"-----BEGIN KEY-----password={piece * (LONG // len(piece))}"):
         started = time.process_time()
         mask(text)
-        assert time.process_time() - started < 10  # what is quadratic takes minutes
+        assert time.process_time() - started < 1  # what is quadratic takes minutes
 
 
-def test_a_megabyte_takes_no_quadratic_time() -> None:
+def test_a_megabyte_takes_less_than_a_second() -> None:
     for piece in ("bun test && echo done\n", f"export API_KEY=abc; {GITHUB} {pem(LINE)} password: x y z\n"):
-        started = time.process_time()
-        mask(piece * (MEGABYTE // len(piece)))
-        assert time.process_time() - started < 10  # what is quadratic takes minutes
+        taken = []
+        for _ in range(3):  # the least of them: what else the machine does only ever adds to it
+            started = time.process_time()
+            mask(piece * (MEGABYTE // len(piece)))
+            taken.append(time.process_time() - started)
+        assert min(taken) < 1
