@@ -171,9 +171,9 @@ async def test_a_deadline_that_passes_is_told_and_leaves_nothing_running(tmp_pat
         assert running_in(tmp_path) == []
 
 
-async def test_where_synapse_is_not_installed_the_sentence_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_where_synapse_is_not_installed_the_sentence_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(homeserver.importlib.util, "find_spec", lambda _: None)
-    with pytest.raises(HomeserverUnreachable, match=r"agentpod-bot\[demo\]"):
+    with pytest.raises(HomeserverUnreachable, match=r"run `make demo`, or: pip install -r requirements-demo\.lock"):
         async with PrivateSynapse():
             pytest.fail("it is not installed")
 
