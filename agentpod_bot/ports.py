@@ -451,12 +451,26 @@ class Homeserver(Protocol):
         """The bot's own account."""
         ...
 
-    async def send(self, room_id: RoomId, event_type: str, content: Mapping[str, Any], txn_id: TxnId) -> EventId:
-        """Send one event; the same transaction id is the same event however often it is tried."""
+    @property
+    def can_encrypt(self) -> bool:
+        """Whether events can be sent to encrypted rooms, and read there."""
         ...
 
-    async def upload(self, filename: str, content_type: str, content: bytes) -> str:
-        """Upload a file; returns its content URI."""
+    async def send(self, room: RoomState, event_type: str, content: Mapping[str, Any], txn_id: TxnId) -> EventId:
+        """Send one event; the same transaction id is the same event however often it is tried.
+
+        `room` is the room's state as it is known now: where it is encrypted, the event is,
+        too (but for reactions, which Matrix has in clear text), for the devices of everybody
+        who is joined; where that is not known, nothing is sent.
+        """
+        ...
+
+    async def upload(self, room: RoomState, filename: str, content_type: str, content: bytes) -> Mapping[str, Any]:
+        """Upload a file for a room, encrypted where the room is.
+
+        Returns what an `m.file` event needs to show it: `{"url": "mxc://…"}`, or
+        `{"file": {…}}` with the key to read it (an `EncryptedFile`), which is a secret of the room.
+        """
         ...
 
     async def join(self, room_id: RoomId) -> None:

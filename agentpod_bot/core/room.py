@@ -16,6 +16,19 @@ if TYPE_CHECKING:
     from agentpod_bot.core.ids import Code, EventId, RequestId, RoomId, UserId
 
 
+class Origin(StrEnum):
+    """How an event came: what vouches for it beside the homeserver's word for its `sender`."""
+
+    CLEAR = "clear"
+    """As clear text: nothing does."""
+    STRANGER = "stranger"
+    """Encrypted, but by no device that the sender is known to have now: worth less than clear text."""
+    DEVICE = "device"
+    """Encrypted by a device of the sender that nobody verified."""
+    VERIFIED = "verified"
+    """Encrypted by a device of the sender that was verified, itself or by its owner's verified identity."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
     """What every timeline event has. `ts` is its `origin_server_ts` in milliseconds."""
@@ -23,6 +36,12 @@ class Seen:
     event_id: EventId
     sender: UserId
     ts: int
+    origin: Origin = Origin.CLEAR
+    ciphertext: str | None = None
+    """Of an event that was decrypted: what tells its ciphertext from every other one of the room.
+
+    A second event with the same is a replay, whoever seems to have sent it.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,9 +169,26 @@ class Membered(Seen):
     membership: Membership
 
 
+@dataclass(frozen=True, slots=True)
+class Encryption:
+    """How a room wants to be encrypted.
+
+    https://spec.matrix.org/v1.14/client-server-api/#mroomencryption
+    """
+
+    is_megolm: bool = True
+    """Whether it is `m.megolm.v1.aes-sha2`; anything else can neither be read nor written here."""
+    rotation_ms: int = 604_800_000
+    """A session is used no longer than this."""
+    rotation_messages: int = 100
+    """Nor for more messages."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EncryptionOn(Seen):
     """An `m.room.encryption` state event: from here on clear text is never sent or heeded."""
+
+    encryption: Encryption = Encryption()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,9 +221,15 @@ class Created(Seen):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Undecryptable(Seen):
-    """An `m.room.encrypted` event that this bot cannot read."""
+    """An `m.room.encrypted` event that this bot cannot read now.
+
+    `event` is the raw event, to be read once its key is there; `session_id` says which
+    key that is. Both None where no key can ever help.
+    """
 
     names: Names = Names()
+    session_id: str | None = None
+    event: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -224,6 +266,8 @@ class RoomBatch:
     state: tuple[StateEvent, ...] = ()
     timeline: tuple[RoomEvent, ...] = ()
     left: bool = False
+    recovered: tuple[RoomEvent, ...] = ()
+    """Events of earlier responses that were `Undecryptable` then, and can be read now; oldest first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -251,6 +295,8 @@ class RoomState:
     joined: frozenset[UserId]
     bot_joined: bool
     encrypted: bool | None
+    encryption: Encryption = Encryption()
+    """How, where it is encrypted."""
     replaced: bool = False
     powers: Powers | None = None
     """None: unknown, so nobody has any power."""
