@@ -285,6 +285,13 @@ class CredentialsRefused(CannotStart):
     exit_code = 77
 
 
+class CryptoStoreRefused(CannotStart):
+    """The keys of the bot's device are lost, are another device's, or cannot be read; no new ones are made silently."""
+
+    code = "crypto_store_refused"
+    exit_code = 77
+
+
 class HomeserverUnreachable(CannotStart):
     """`login` and `demo` need the homeserver now and cannot reach it."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import json
 import secrets
 from contextlib import asynccontextmanager
 from email.utils import parsedate_to_datetime
@@ -15,9 +16,9 @@ from nio.api import Api
 from nio.client.async_client import AsyncClient, AsyncClientConfig
 
 from agentpod_bot.core.ids import EventId, RoomId, TxnId, UserId
-from agentpod_bot.core.room import Powers, RoomState
+from agentpod_bot.core.room import Encryption, Powers, RoomState
 from agentpod_bot.errors import HomeserverUnavailable, MatrixError, Refused, TokenRefused
-from agentpod_bot.matrix.events import CREATE, ENCRYPTION, POWER_LEVELS, TOMBSTONE
+from agentpod_bot.matrix.events import CREATE, ENCRYPTION, POWER_LEVELS, TOMBSTONE, encryption_of
 from agentpod_bot.matrix.failures import decode, failure_of
 from agentpod_bot.matrix.powers import creators_of, first_powers, powers_of
 
@@ -37,7 +38,7 @@ NO_ANSWER = (aiohttp.ClientError, TimeoutError, OSError, ValueError, RecursionEr
 
 
 class MatrixClient:
-    """Fits `ports.Homeserver`. Every method ends within its deadline and raises only `MatrixError`s.
+    """Every method ends within its deadline and raises only `MatrixError`s.
 
     Nothing is repeated here (nio's own repeating is off): the outbox and the sync loop
     decide when. Only aiohttp repeats a GET or PUT once that was cut before any answer,
@@ -129,12 +130,7 @@ class MatrixClient:
                 joined = frozenset(UserId(member.user_id) for member in found)
             case other:
                 raise unexpected(other)
-        try:
-            encrypted = await self._has_state(room_id, ENCRYPTION)
-        except TokenRefused:
-            raise
-        except MatrixError:
-            encrypted = None
+        encrypted, encryption = await self._encryption(room_id)
         replaced = await self._has_state(room_id, TOMBSTONE)
         powers, creators = await self._powers(room_id)
         return RoomState(
@@ -142,6 +138,7 @@ class MatrixClient:
             joined=joined,
             bot_joined=self._user_id in joined,
             encrypted=encrypted,
+            encryption=encryption,
             replaced=replaced,
             powers=powers,
             creators=creators,
@@ -198,7 +195,34 @@ class MatrixClient:
     async def close(self) -> None:
         """Close the connections; no call works after it."""
         self._closed = True
-        await self._nio.close()  # type: ignore[no-untyped-call]  # nio annotates only in part
+        await self._nio.close()
+
+    async def call(self, method: str, path: str, body: Mapping[str, Any]) -> tuple[int, dict[str, Any]]:
+        """Any other request of the client-server API, with a JSON body; the status and the JSON that came back.
+
+        Raises `HomeserverUnavailable` where nothing usable came, `RateLimited` and `TokenRefused`.
+        """
+        raw, transport = await self._exchange(
+            (method, path), deadline_s=self._deadline_s, content=json.dumps(body), content_type="application/json"
+        )
+        answer = decode(raw)
+        if answer is None:
+            raise failure_of(transport.status, transport.headers, raw)
+        if transport.status != OK and isinstance(answer.get("errcode"), str):
+            failure = failure_of(transport.status, transport.headers, raw)
+            if not isinstance(failure, Refused):
+                raise failure
+        return transport.status, answer
+
+    async def ask_for(self, method: str, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        """As `call`, where only 200 will do: `Refused` for an answer that never will be another one."""
+        raw, transport = await self._exchange(
+            (method, path), deadline_s=self._deadline_s, content=json.dumps(body), content_type="application/json"
+        )
+        answer = decode(raw)
+        if transport.status != OK or answer is None:
+            raise failure_of(transport.status, transport.headers, raw)
+        return answer
 
     async def _has_state(self, room_id: RoomId, event_type: str) -> bool:
         try:
@@ -208,6 +232,16 @@ class MatrixClient:
                 return False
             raise
         return True
+
+    async def _encryption(self, room_id: RoomId) -> tuple[bool | None, Encryption]:
+        """Whether a room is encrypted, and how; None where the homeserver did not say."""
+        try:
+            content = await self._state(room_id, ENCRYPTION)
+        except TokenRefused:
+            raise
+        except MatrixError:
+            return None, Encryption()
+        return (False, Encryption()) if content is None else (True, encryption_of(content))
 
     async def _powers(self, room_id: RoomId) -> tuple[Powers | None, frozenset[UserId]]:
         """The room's power levels, None where the homeserver did not say all of it, and who outranks them."""
@@ -256,9 +290,21 @@ class MatrixClient:
         raise, with the whole response lost, where an event is no object: then the loop
         would stand still for good.
         """
+        raw, transport = await self._exchange(
+            request, deadline_s=deadline_s, content=content, content_type=content_type
+        )
+        body = decode(raw)
+        if transport.status != OK or body is None:
+            raise failure_of(transport.status, transport.headers, raw)
+        return body
+
+    async def _exchange(
+        self, request: tuple[str, str], *, deadline_s: float, content: bytes | str | None = None, content_type: str = ""
+    ) -> tuple[bytes, aiohttp.ClientResponse]:
         self._must_be_open()
         method, path = request
-        path = path.replace("?access_token=&", "?", 1)  # the token goes in the header only
+        # the token goes in the header only
+        path = path.replace("?access_token=&", "?", 1).removesuffix("?access_token=")
         headers = {"Authorization": f"Bearer {self._token}"}
         if content is not None:
             headers["Content-Type"] = content_type
@@ -266,10 +312,7 @@ class MatrixClient:
             transport = await self._nio.send(method, path, content, headers=headers, timeout=deadline_s)
             async with transport:
                 raw = await transport.read()
-        body = decode(raw)
-        if transport.status != OK or body is None:
-            raise failure_of(transport.status, transport.headers, raw)
-        return body
+        return raw, transport
 
     def _must_be_open(self) -> None:
         # nio would silently open new connections that nobody closes.

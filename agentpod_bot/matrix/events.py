@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 from agentpod_bot.core.ids import Code, EventId, RequestId, UserId
 from agentpod_bot.core.room import (
     Created,
+    Encryption,
     EncryptionOn,
     ForeignEdit,
     ForeignQuestion,
@@ -48,6 +49,10 @@ ENCRYPTION = "m.room.encryption"
 TOMBSTONE = "m.room.tombstone"
 POWER_LEVELS = "m.room.power_levels"
 CREATE = "m.room.create"
+VERIFICATION = "m.key.verification.*"
+"""Every type of the events with which two devices verify each other in a room."""
+VERIFICATION_REQUEST = "m.key.verification.request"
+"""The `msgtype` of the message that begins it."""
 
 STATE_TYPES = (MEMBER, ENCRYPTION, TOMBSTONE, POWER_LEVELS, CREATE)
 TIMELINE_TYPES = (MESSAGE, REACTION, ENCRYPTED, REDACTION, *STATE_TYPES)
@@ -109,6 +114,15 @@ def parse_state(event: object) -> StateEvent | None:
         return None
     seen = _Seen(EventId(event_id), UserId(sender), _ts(event.get("origin_server_ts")) or 0)
     return _state(seen, event, _object(event.get("content")))
+
+
+def is_verification(event: object) -> bool:
+    """Whether an event, in clear, is of two devices that verify each other."""
+    if not isinstance(event, dict) or "state_key" in event:
+        return False
+    kind, content = event.get("type"), _object(event.get("content"))
+    asks = kind == MESSAGE and content.get("msgtype") == VERIFICATION_REQUEST
+    return asks or (isinstance(kind, str) and kind.startswith(VERIFICATION.rstrip("*")))
 
 
 def inviter(state: object, *, own: UserId) -> UserId | None:
@@ -243,7 +257,9 @@ def _state(seen: _Seen, event: Mapping[str, Any], content: Mapping[str, Any]) ->
                 return None
             return Membered(**seen.fields, user_id=UserId(user_id), membership=Membership(membership))
         case "m.room.encryption" if state_key == "":
-            return EncryptionOn(**seen.fields)  # whatever it holds: clear text is over
+            return EncryptionOn(
+                **seen.fields, encryption=encryption_of(content)
+            )  # whatever it holds: clear text is over
         case "m.room.tombstone" if state_key == "":
             return Replaced(**seen.fields)
         case "m.room.power_levels" if state_key == "":
@@ -252,6 +268,17 @@ def _state(seen: _Seen, event: Mapping[str, Any], content: Mapping[str, Any]) ->
             return Created(**seen.fields, creators=creators_of(content, seen.sender))
         case _:
             return None
+
+
+def encryption_of(content: Mapping[str, Any]) -> Encryption:
+    """How a room wants to be encrypted, by the content of its `m.room.encryption`."""
+    usual = Encryption()
+    period_ms, messages = content.get("rotation_period_ms"), content.get("rotation_period_msgs")
+    return Encryption(
+        is_megolm=content.get("algorithm") == "m.megolm.v1.aes-sha2",
+        rotation_ms=period_ms if _is_int(period_ms) and period_ms > 0 else usual.rotation_ms,
+        rotation_messages=messages if _is_int(messages) and messages > 0 else usual.rotation_messages,
+    )
 
 
 def _names(content: Mapping[str, Any]) -> Names:

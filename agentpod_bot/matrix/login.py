@@ -45,4 +45,4 @@ async def login(
     except MatrixError as error:
         raise HomeserverUnreachable(str(error)) from error
     finally:
-        await client.close()  # type: ignore[no-untyped-call]  # nio annotates only in part
+        await client.close()

@@ -205,7 +205,7 @@ class Renewal:
                 async with transport:
                     raw = await transport.read()
         finally:
-            await client.close()  # type: ignore[no-untyped-call]  # nio annotates only in part
+            await client.close()
         answer = decode(raw)
         if transport.status != OK or answer is None:
             raise failure_of(transport.status, transport.headers, raw)

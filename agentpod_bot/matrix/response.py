@@ -3,17 +3,32 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from agentpod_bot.core.ids import EventId, RoomId, UserId
 from agentpod_bot.core.room import Invite, RoomBatch
 from agentpod_bot.errors import HomeserverUnavailable
-from agentpod_bot.matrix.events import STATE_TYPES, TIMELINE_TYPES, event_id_of, inviter, parse, parse_state
+from agentpod_bot.matrix.events import (
+    STATE_TYPES,
+    TIMELINE_TYPES,
+    VERIFICATION,
+    event_id_of,
+    inviter,
+    parse,
+    parse_state,
+)
+from agentpod_bot.matrix.opened import parse_opened
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from agentpod_bot.core.room import RoomEvent
+    from agentpod_bot.matrix.opened import Opening
+
 TIMELINE_LIMIT: Final = 50
+
+NOTHING_OPENED: Final[Mapping[EventId, Opening]] = MappingProxyType({})
 
 _NOTHING: Final = {"not_types": ["*"]}
 # Our own events stay in: they say when a question is in the room. There is no list of
@@ -25,7 +40,7 @@ SYNC_FILTER: Final[Mapping[str, Any]] = {
         "account_data": _NOTHING,
         "ephemeral": _NOTHING,
         "state": {"types": list(STATE_TYPES)},
-        "timeline": {"types": list(TIMELINE_TYPES), "limit": TIMELINE_LIMIT},
+        "timeline": {"types": [*TIMELINE_TYPES, VERIFICATION], "limit": TIMELINE_LIMIT},
     },
 }
 PAST_FILTER: Final[Mapping[str, Any]] = {"types": list(TIMELINE_TYPES)}
@@ -76,19 +91,41 @@ def invites_of(response: Mapping[str, Any], own: UserId) -> tuple[Invite, ...]:
     )
 
 
-def room_batch(part: Part, past: Iterable[object], own: UserId) -> RoomBatch:
-    """The room's events, `past` (oldest first) before the timeline and each of them once."""
+def events_of(part: Part, past: Iterable[object]) -> dict[EventId, dict[str, Any]]:
+    """The room's raw events, `past` (oldest first) before the timeline, by their ids."""
+    return {event_id: event for event_id, event in _once(part, past).items() if isinstance(event, dict)}
+
+
+def room_batch(
+    part: Part, past: Iterable[object], own: UserId, openings: Mapping[EventId, Opening] = NOTHING_OPENED
+) -> RoomBatch:
+    """The room's events, `past` (oldest first) before the timeline and each of them once.
+
+    `openings` says what became of encrypted ones.
+    """
+    read = (_read(event_id, event, own, openings) for event_id, event in _once(part, past).items())
+    return RoomBatch(
+        room_id=part.room_id,
+        state=tuple(stands for event in part.state if (stands := parse_state(event)) is not None),
+        timeline=tuple(said for said in read if said is not None),
+        left=part.left,
+    )
+
+
+def _once(part: Part, past: Iterable[object]) -> dict[EventId, object]:
     timeline: dict[EventId, object] = {}
     for event in (*past, *part.timeline):
         event_id = event_id_of(event)
         if event_id is not None:
             timeline.setdefault(event_id, event)
-    return RoomBatch(
-        room_id=part.room_id,
-        state=tuple(stands for event in part.state if (stands := parse_state(event)) is not None),
-        timeline=tuple(said for event in timeline.values() if (said := parse(event, own=own)) is not None),
-        left=part.left,
-    )
+    return timeline
+
+
+def _read(event_id: EventId, event: object, own: UserId, openings: Mapping[EventId, Opening]) -> RoomEvent | None:
+    opening = openings.get(event_id)
+    if opening is None or not isinstance(event, dict):
+        return parse(event, own=own)
+    return parse_opened(event, opening, own=own)
 
 
 def _part(room_id: str, content: Mapping[str, Any], *, left: bool) -> Part:

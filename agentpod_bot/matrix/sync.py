@@ -7,20 +7,24 @@ gaps open and spins on errors.
 from __future__ import annotations
 
 import asyncio
+from collections import defaultdict
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol
 
 import structlog
 
-from agentpod_bot.core.room import Batch
+from agentpod_bot.core.room import Batch, RoomBatch
 from agentpod_bot.errors import AgentpodError, MatrixError, RateLimited, Refused, TokenRefused, Unavailable
 from agentpod_bot.matrix.gap import Past, missing
-from agentpod_bot.matrix.response import SYNC_FILTER, Part, invites_of, next_batch_of, parts_of, room_batch
+from agentpod_bot.matrix.opened import Opened, parse_opened
+from agentpod_bot.matrix.response import SYNC_FILTER, Part, events_of, invites_of, next_batch_of, parts_of, room_batch
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
     from agentpod_bot.core.ids import EventId, RoomId, UserId
-    from agentpod_bot.core.room import RoomBatch
+    from agentpod_bot.core.room import RoomEvent
+    from agentpod_bot.matrix.opened import Opening
     from agentpod_bot.ports import Clock
 
 POLL_MS: Final = 8_000
@@ -32,6 +36,9 @@ TOKEN_WAIT_S: Final = 60.0
 BAD_REQUEST: Final = 400
 LOST_POSITION: Final = frozenset({"M_UNKNOWN_POS", "M_INVALID_PARAM", "M_UNKNOWN"})
 """What homeservers answer to a `since` that they do not know (a restored or another database)."""
+
+RoomKey = tuple["RoomId", str]
+"""A room and the id of a session in it."""
 
 log = structlog.get_logger(__name__)
 
@@ -71,12 +78,28 @@ class SyncHandler(Protocol):
         """When the room's oldest open question was created, in UTC milliseconds; None where none is open."""
         ...
 
+    async def undecrypted(self, sessions: frozenset[RoomKey] | None) -> tuple[tuple[RoomId, Mapping[str, Any]], ...]:
+        """Kept raw events that could not be read, of these sessions or (None) all, oldest first, with their rooms."""
+        ...
+
     async def handle(self, batch: Batch) -> None:
         """Process one response and move the position, in one transaction.
 
         Returning means that it is committed. Events that were processed before may come
         again and must be skipped.
         """
+        ...
+
+
+class Opener(Protocol):
+    """What opens encrypted events; `Crypto` fits it."""
+
+    async def take(self, response: Mapping[str, Any]) -> frozenset[RoomKey]:
+        """Take over what a response says of keys, before its rooms are read; returns the room keys that came."""
+        ...
+
+    async def read(self, room_id: RoomId, event: Mapping[str, Any]) -> Opening | None:
+        """What became of a raw event; None for one that came in clear."""
         ...
 
 
@@ -121,6 +144,7 @@ class SyncLoop:
         jitter: Callable[[], float],
         meter: SyncMeter | None = None,
         renew: Callable[[], Awaitable[bool]] | None = None,
+        opener: Opener | None = None,
     ) -> None:
         """`jitter` gives a random number from 0 up to 1, anew at each call.
 
@@ -136,6 +160,7 @@ class SyncLoop:
         self._lost_position = False
         self._failures = 0
         self._renew = renew
+        self._opener = opener
         self._renewed = False
         self._again = asyncio.Event()
         self._begun = 0
@@ -179,7 +204,11 @@ class SyncLoop:
         """The next response with its gaps filled; a `MatrixError` leaves the position where it is."""
         response = await self._response()
         own = self._source.user_id
-        rooms = [await self._filled(part, own) for part in parts_of(response, self._handler.rooms())]
+        heard = self._handler.rooms()
+        new_keys = frozenset() if self._opener is None else await self._opener.take(response)
+        rooms = [await self._filled(part, own) for part in parts_of(response, heard)]
+        if self._opener is not None:
+            rooms = await self._recovered(self._opener, rooms, new_keys)
         return Batch(next_batch=next_batch_of(response), rooms=tuple(rooms), invites=invites_of(response, own))
 
     async def _response(self) -> dict[str, Any]:
@@ -200,15 +229,38 @@ class SyncLoop:
         return response
 
     async def _filled(self, part: Part, own: UserId) -> RoomBatch:
-        if not part.limited:
-            return room_batch(part, (), own)
-        past = await missing(
-            self._source,
-            part,
-            newest_seen=await self._handler.newest_seen(part.room_id),
-            oldest_open_ts=await self._handler.oldest_open_ts(part.room_id),
-        )
-        return room_batch(part, past, own)
+        past: list[object] = []
+        if part.limited:
+            past = await missing(
+                self._source,
+                part,
+                newest_seen=await self._handler.newest_seen(part.room_id),
+                oldest_open_ts=await self._handler.oldest_open_ts(part.room_id),
+            )
+        openings: dict[EventId, Opening] = {}
+        if self._opener is not None:
+            for event_id, event in events_of(part, past).items():
+                opening = await self._opener.read(part.room_id, event)
+                if opening is not None:
+                    openings[event_id] = opening
+        return room_batch(part, past, own, openings)
+
+    async def _recovered(self, opener: Opener, rooms: list[RoomBatch], keys: frozenset[RoomKey]) -> list[RoomBatch]:
+        """The rooms with what can be read now of earlier responses. After a start everything is tried again."""
+        wanted = keys if self.first_sync_done.is_set() else None
+        if wanted is not None and not wanted:
+            return rooms
+        found: defaultdict[RoomId, list[RoomEvent]] = defaultdict(list)
+        for room_id, event in await self._handler.undecrypted(wanted):
+            opening = await opener.read(room_id, event)
+            if isinstance(opening, Opened):
+                read = parse_opened(event, opening, own=self._source.user_id)
+                found[room_id] += [] if read is None else [read]
+        known = {part.room_id: part for part in rooms}
+        for room_id, events in found.items():
+            part = known.get(room_id, RoomBatch(room_id=room_id))
+            known[room_id] = replace(part, recovered=tuple(events))
+        return list(known.values())
 
     def _went_well(self, batch: Batch) -> None:
         # A homeserver that refuses each position it gave must not be asked in a circle

@@ -1,0 +1,143 @@
+"""Whose devices are known, and whether what is known of them is still so.
+
+https://spec.matrix.org/v1.14/client-server-api/#tracking-the-device-list-for-a-user
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+import structlog
+
+from agentpod_bot.errors import HomeserverUnavailable, Refused
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Collection, Mapping
+
+    from agentpod_bot.core.ids import UserId
+    from agentpod_bot.matrix.e2e.machine import DeviceKeys, Machine
+
+QUERY: Final = "/_matrix/client/v3/keys/query"
+CLAIM: Final = "/_matrix/client/v3/keys/claim"
+REMOTE_MS: Final = 10_000
+"""How long the homeserver may wait for other homeservers."""
+UNREACHABLE_S: Final = 60.0
+FIRST_CLAIM_WAIT_S: Final = 30.0
+LONGEST_CLAIM_WAIT_S: Final = 3_600.0
+
+log = structlog.get_logger(__name__)
+
+
+class Requests(Protocol):
+    """What is asked of the homeserver; `MatrixClient` fits it."""
+
+    async def call(self, method: str, path: str, body: Mapping[str, Any]) -> tuple[int, dict[str, Any]]:
+        """The status and the JSON of any answer; raises `HomeserverUnavailable`, `RateLimited`, `TokenRefused`."""
+        ...
+
+    async def ask_for(self, method: str, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        """The JSON of a 200; also raises `Refused`."""
+        ...
+
+
+class Devices:
+    """The devices of everybody whom we write to or hear, asked for where they are not known to be current."""
+
+    def __init__(
+        self,
+        run: Callable[[Callable[[Machine], Any]], Awaitable[Any]],
+        requests: Requests,
+        monotonic: Callable[[], float],
+        *,
+        heed: Callable[[Mapping[str, Any]], Awaitable[None]],
+    ) -> None:
+        """`heed` is given each answer to a query of keys, for the identities in it."""
+        self._run = run
+        self._requests = requests
+        self._monotonic = monotonic
+        self._heed = heed
+        self._current: set[UserId] = set()
+        self._unreachable: dict[UserId, float] = {}
+        """Accounts whose homeserver did not answer, and when to ask again."""
+        self._querying = asyncio.Lock()
+        self._claim_at: dict[DeviceKeys, tuple[float, float]] = {}
+        """Devices without a one-time key left: when to ask again, and how long was waited for that."""
+
+    def changed(self, user_ids: Collection[UserId]) -> None:
+        """What is known of these is no longer so."""
+        self._current.difference_update(user_ids)
+        for user_id in user_ids:
+            self._unreachable.pop(user_id, None)
+
+    async def of(self, user_ids: Collection[UserId]) -> tuple[DeviceKeys, ...]:
+        """The devices that these accounts have now; those of an account whose homeserver is down as they were.
+
+        Raises a `MatrixError` where our own homeserver does not say.
+        """
+        if self._outdated(user_ids):
+            async with self._querying:
+                await self._query(self._outdated(user_ids))
+        found: tuple[DeviceKeys, ...] = await self._run(lambda machine: machine.devices(sorted(user_ids)))
+        return found
+
+    def _outdated(self, user_ids: Collection[UserId]) -> frozenset[UserId]:
+        now = self._monotonic()
+        return frozenset(u for u in user_ids if u not in self._current and self._unreachable.get(u, now) <= now)
+
+    async def _query(self, user_ids: Collection[UserId]) -> None:
+        if not user_ids:
+            return
+        self._current.update(user_ids)  # who changes from here on is asked for again
+        try:
+            answer = await self._requests.ask_for(
+                "POST", QUERY, {"timeout": REMOTE_MS, "device_keys": {user_id: [] for user_id in sorted(user_ids)}}
+            )
+            await self._run(lambda machine: machine.learn(answer))
+            await self._heed(answer)
+        except BaseException:
+            self._current.difference_update(user_ids)
+            raise
+        unknown = set(user_ids) - _keys(answer.get("device_keys"))
+        for user_id in user_ids:
+            self._unreachable.pop(user_id, None)
+        if unknown:
+            log.warning("devices_unknown", user_ids=sorted(unknown), again_s=UNREACHABLE_S)
+            self._current.difference_update(unknown)
+            self._unreachable |= dict.fromkeys(unknown, self._monotonic() + UNREACHABLE_S)
+
+    async def with_session(self, devices: Collection[DeviceKeys]) -> None:
+        """See that messages can be encrypted for these devices, as far as they left one-time keys.
+
+        Raises `HomeserverUnavailable`, `RateLimited` or `TokenRefused` where the homeserver does not say.
+        """
+        lacking: tuple[DeviceKeys, ...] = await self._run(lambda machine: machine.without_session(devices))
+        now = self._monotonic()
+        await self.claim([device for device in lacking if self._claim_at.get(device, (0.0, 0.0))[0] <= now])
+        still: tuple[DeviceKeys, ...] = await self._run(lambda machine: machine.without_session(lacking))
+        for device in lacking:
+            if device not in still:
+                self._claim_at.pop(device, None)
+        for device in still:
+            at, waited = self._claim_at.get(device, (0.0, 0.0))
+            if at <= now:
+                wait_s = min(LONGEST_CLAIM_WAIT_S, waited * 2 or FIRST_CLAIM_WAIT_S)
+                self._claim_at[device] = (now + wait_s, wait_s)
+                log.warning("device_without_one_time_key", user_id=device.user_id, device_id=device.device_id)
+
+    async def claim(self, devices: Collection[DeviceKeys]) -> None:
+        """Begin a new session with each of these devices that has a one-time key."""
+        if not devices:
+            return
+        wanted: dict[str, dict[str, str]] = {}
+        for device in devices:
+            wanted.setdefault(device.user_id, {})[device.device_id] = "signed_curve25519"
+        try:
+            answer = await self._requests.ask_for("POST", CLAIM, {"timeout": REMOTE_MS, "one_time_keys": wanted})
+        except Refused as refused:
+            raise HomeserverUnavailable(f"one-time keys could not be claimed: {refused}") from refused
+        await self._run(lambda machine: machine.claimed(answer))
+
+
+def _keys(value: object) -> set[Any]:
+    return set(value) if isinstance(value, dict) else set()

@@ -1,0 +1,77 @@
+"""nio's Olm machine, with the four things that it does not do as this bot needs them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import structlog
+from nio.crypto.olm_machine import Olm
+from nio.crypto.sessions import InboundGroupSession
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from agentpod_bot.matrix.e2e.keys_store import KeysStore
+
+MEGOLM: Final = "m.megolm.v1.aes-sha2"
+
+log = structlog.get_logger(__name__)
+
+
+class BotOlm(Olm):
+    """`Olm` that never replaces a room key by a lesser one, and takes a forwarded one from its owner alone."""
+
+    def __init__(self, user_id: str, device_id: str, store: KeysStore) -> None:
+        super().__init__(user_id, device_id, store)  # type: ignore[arg-type]  # fits what Olm calls of MatrixStore
+
+    def create_group_session(
+        self, sender_key: str, sender_fp_key: str, room_id: str, session_id: str, session_key: str
+    ) -> None:
+        """Take a room key, unless the same one is there from an earlier message on."""
+        known = self.inbound_group_store.get(room_id, sender_key, session_id)
+        super().create_group_session(sender_key, sender_fp_key, room_id, session_id, session_key)
+        now = self.inbound_group_store.get(room_id, sender_key, session_id)
+        if known is not None and now is not None and known.first_known_index < now.first_known_index:
+            self.inbound_group_store[room_id][sender_key][session_id] = known
+            self.save_inbound_group_session(known)
+
+    def _handle_forwarded_room_key_event(self, sender: str, sender_key: str, payload: dict[Any, Any]) -> None:
+        """Take a forwarded room key only if it was asked for, and the device that made it is the one that sends it.
+
+        nio would take one from any verified device of the bot's account, whose word for
+        the key's owner nobody can check.
+        """
+        content = payload["content"]
+        room_id, session_id = content.get("room_id"), content.get("session_id")
+        wanted = self.outgoing_key_requests.get(session_id) if isinstance(session_id, str) else None
+        is_owners = (
+            content.get("sender_key") == sender_key
+            and content.get("sender_claimed_ed25519_key") == payload["keys"].get("ed25519")
+            and content.get("algorithm") == MEGOLM
+            and content.get("forwarding_curve25519_key_chain", []) == []
+        )
+        if wanted is None or wanted.room_id != room_id or not is_owners:
+            log.warning("forwarded_key_refused", sender=sender, room_id=room_id if wanted else None)
+            return
+        session = self._import_group_session(
+            content.get("session_key"), payload["keys"]["ed25519"], sender_key, room_id, []
+        )
+        if not isinstance(session, InboundGroupSession) or session.id != session_id:
+            log.warning("forwarded_key_unreadable", sender=sender, room_id=room_id)
+            return
+        known = self.inbound_group_store.get(room_id, sender_key, session_id)
+        if known is None or session.first_known_index < known.first_known_index:
+            self.inbound_group_store[room_id][sender_key][session_id] = session
+            self.save_inbound_group_session(session)
+        self.outgoing_key_requests.pop(session_id)
+        self.store.remove_outgoing_key_request(wanted)
+
+    def collect_key_requests(self) -> list[Any]:
+        """Nobody is given a room key for the asking: who should have it was sent it."""
+        self.received_key_requests = {}
+        return []
+
+
+def signable(value: Mapping[str, Any]) -> dict[str, Any]:
+    """What a signature of a key object is over."""
+    return {key: part for key, part in value.items() if key not in {"signatures", "unsigned"}}

@@ -1,0 +1,151 @@
+"""Who is given the key to what we say in a room: before it is said, and with every answer looked at.
+
+A session of a room is for the devices of those who are joined now. A device that is new
+gets its key from the next message on; once one is gone, or the room's settings say so, a
+new session begins. What a device was not given counts as not given until the homeserver
+took it, so that nothing that fails here is ever taken for done.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote
+
+import structlog
+
+from agentpod_bot.errors import HomeserverUnavailable, Refused
+from agentpod_bot.matrix.e2e.machine import ENCRYPTED
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+
+    from agentpod_bot.core.ids import RoomId
+    from agentpod_bot.core.room import RoomState
+    from agentpod_bot.matrix.e2e.devices import Devices, Requests
+    from agentpod_bot.matrix.e2e.machine import DeviceKeys, Machine
+
+SEND_TO_DEVICE: Final = "/_matrix/client/v3/sendToDevice"
+AT_ONCE: Final = 50
+"""Messages to devices in one request."""
+WITHHELD: Final = "m.room_key.withheld"
+DEADLINE_S: Final = 90.0
+"""How long all of it may take for one room."""
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(slots=True)
+class Session:
+    """What we speak in a room with, and who can read it."""
+
+    session_id: str
+    has_key: set[DeviceKeys] = field(default_factory=set)
+    told: set[DeviceKeys] = field(default_factory=set)
+    """Devices that were told that they do not get it."""
+
+
+class Sharing:
+    """Sessions of rooms, made known to devices."""
+
+    def __init__(
+        self,
+        run: Callable[[Callable[[Machine], Any]], Awaitable[Any]],
+        requests: Requests,
+        devices: Devices,
+        *,
+        may_read: Callable[[DeviceKeys], bool],
+    ) -> None:
+        """`may_read` says whether a device is given keys at all."""
+        self._run = run
+        self._requests = requests
+        self._devices = devices
+        self._may_read = may_read
+        self._sessions: dict[RoomId, Session] = {}
+        self._sharing: defaultdict[RoomId, asyncio.Lock] = defaultdict(asyncio.Lock)
+
+    async def encrypted(self, room: RoomState, kind: str, content: Mapping[str, Any]) -> dict[str, Any]:
+        """The content of an `m.room.encrypted` event that everybody in the room can read who may.
+
+        Raises `HomeserverUnavailable`, `RateLimited` or `TokenRefused`: then nothing of it
+        was said, and it can be tried again as often as one likes.
+        """
+        try:
+            async with self._sharing[room.room_id], asyncio.timeout(DEADLINE_S):
+                session = await self._shared(room)
+                room_id, session_id = room.room_id, session.session_id
+                said: dict[str, Any] = await self._run(lambda m: m.encrypt(room_id, session_id, kind, content))
+                return said
+        except TimeoutError as error:
+            raise HomeserverUnavailable("the room's devices could not be given the key in time") from error
+
+    async def _shared(self, room: RoomState) -> Session:
+        devices = await self._devices.of(room.joined)
+        readers = {device for device in devices if self._may_read(device)}
+        session = await self._session(room, readers)
+        lacking = readers - session.has_key
+        if lacking:
+            await self._devices.with_session(lacking)
+            await self._give(
+                room.room_id, session, sorted(lacking, key=lambda device: (device.user_id, device.device_id))
+            )
+            if not session.has_key:
+                log.warning("nobody_can_read", room_id=room.room_id, devices=len(devices))
+        await self._tell(room.room_id, session, [device for device in devices if device not in readers | session.told])
+        return session
+
+    async def _session(self, room: RoomState, readers: Collection[DeviceKeys]) -> Session:
+        current: str | None = await self._run(lambda machine: machine.outbound(room.room_id))
+        session = self._sessions.get(room.room_id)
+        if session is None or session.session_id != current or not session.has_key.issubset(readers):
+            made: str = await self._run(lambda machine: machine.new_outbound(room.room_id, room.encryption))
+            session = self._sessions[room.room_id] = Session(made)
+        return session
+
+    async def _give(self, room_id: RoomId, session: Session, devices: Sequence[DeviceKeys]) -> None:
+        """Send the session's key to those of the devices for which it can be encrypted."""
+        key: dict[str, Any] = await self._run(lambda machine: machine.room_key(room_id))
+        for begin in range(0, len(devices), AT_ONCE):
+            part = devices[begin : begin + AT_ONCE]
+
+            def encrypt(machine: Machine, part: Sequence[DeviceKeys] = part) -> dict[str, Any]:
+                return machine.encrypt_for(part, "m.room_key", key)
+
+            messages = await self._run(encrypt)
+            if not messages:
+                continue
+            await send_to_device(self._requests, ENCRYPTED, messages)
+            session.has_key.update(d for d in part if d.device_id in messages.get(d.user_id, {}))
+
+    async def _tell(self, room_id: RoomId, session: Session, devices: Sequence[DeviceKeys]) -> None:
+        """Tell devices that get no key why they see nothing.
+
+        https://spec.matrix.org/v1.14/client-server-api/#reporting-that-decryption-keys-are-withheld
+        """
+        if not devices:
+            return
+        content = {
+            "algorithm": "m.megolm.v1.aes-sha2",
+            "room_id": room_id,
+            "session_id": session.session_id,
+            "code": "m.unverified",
+            "reason": "the bot gives keys to verified devices only",
+        }
+        messages: dict[str, dict[str, Any]] = {}
+        own = await self._run(lambda machine: machine.own.curve25519)
+        for device in devices:
+            messages.setdefault(device.user_id, {})[device.device_id] = content | {"sender_key": own}
+        await send_to_device(self._requests, WITHHELD, messages)
+        session.told.update(devices)
+
+
+async def send_to_device(requests: Requests, kind: str, messages: Mapping[str, Mapping[str, Any]]) -> None:
+    """Send messages to devices, by user and device. Whatever is no success is raised, nothing of it as for good."""
+    path = f"{SEND_TO_DEVICE}/{quote(kind, safe='')}/{secrets.token_hex(16)}"
+    try:
+        await requests.ask_for("PUT", path, {"messages": messages})
+    except Refused as refused:
+        raise HomeserverUnavailable(f"the homeserver took no message to devices: {refused}") from refused
