@@ -64,7 +64,7 @@ def run(*, config: Config = None) -> None:
     loaded = load(config, os.environ)
     configure(loaded.settings.log.level, loaded.settings.log.format, sys.stderr)
 
-    from agentpod_bot.app import run as run_daemon  # noqa: PLC0415 - likewise
+    from agentpod_bot.app.daemon import run as run_daemon  # noqa: PLC0415 - likewise
 
     raise typer.Exit(asyncio.run(run_daemon(loaded)))
 

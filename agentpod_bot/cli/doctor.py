@@ -10,7 +10,7 @@ import time
 from typing import TYPE_CHECKING
 
 import agentpod_bot
-from agentpod_bot.app import policy_of
+from agentpod_bot.app.meaning import policy_of
 from agentpod_bot.broker.change import MESSAGE, REACTION
 from agentpod_bot.cli import findings
 from agentpod_bot.cli.findings import Finding, Levels, fail, ok

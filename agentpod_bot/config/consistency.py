@@ -32,6 +32,7 @@ class Parts:
     clients: Mapping[str, Mapping[str, Any]]
     routes: Mapping[str, Mapping[str, Any]]
     requests: Mapping[str, Any]
+    e2e: Mapping[str, Any]
     route_names: frozenset[str]
 
 
@@ -47,6 +48,7 @@ def faults(parts: Parts) -> Iterator[Fault]:
     yield from token_faults(parts)
     yield from session_faults(parts.homeserver)
     yield from callback_faults(parts)
+    yield from encryption_faults(parts)
 
 
 def endpoint_faults(http: Mapping[str, Any]) -> Iterator[Fault]:
@@ -173,6 +175,19 @@ def session_faults(homeserver: Mapping[str, Any]) -> Iterator[Fault]:
     if homeserver["refresh_token"] is not None and homeserver["refresh_token_file"] is None:
         reason = "is another one after each use, which only a file can keep; name it in `homeserver.refresh_token_file`"
         yield Fault(("homeserver", "refresh_token"), reason)
+
+
+def encryption_faults(parts: Parts) -> Iterator[Fault]:
+    """Keys are one device's, and nobody is trusted for a device that cannot be told from another."""
+    if not {"pickle_key", "trust"} <= parts.e2e.keys():
+        return
+    if parts.e2e["pickle_key"] is None:
+        if parts.e2e["trust"] != "all":
+            reason = f"is {parts.e2e['trust']}, which needs encrypted rooms: set `e2e.pickle_key_file`"
+            yield Fault(("e2e", "trust"), reason)
+    elif parts.homeserver.get("device_id", "") is None:
+        reason = "is required with `e2e.pickle_key`: the device whose keys they are; `agentpod-bot login` prints it"
+        yield Fault(("homeserver", "device_id"), reason)
 
 
 def callback_faults(parts: Parts) -> Iterator[Fault]:

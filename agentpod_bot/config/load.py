@@ -253,6 +253,7 @@ class Loading:
             clients={str(at[1]): part.read for at, part in self._parts.items() if at[0] == "clients"},
             routes={str(at[1]): part.read for at, part in self._parts.items() if at[0] == "routes"},
             requests=self._parts["requests",].read,
+            e2e=self._parts["e2e",].read,
             route_names=frozenset(str(at[1]) for at in self._parts if at[0] == "routes"),
         )
         for found in consistency.faults(parts):

@@ -326,6 +326,17 @@ class StoreSettings(Section):
     path: Annotated[FilePath, AfterValidator(no_folder)] = Path("/var/lib/agentpod-bot/agentpod.db")
 
 
+class E2eSettings(Section):
+    """Encrypted rooms: the keys of the bot's device, and whose answers count there."""
+
+    store: FilePath | None = None
+    """The folder with the device's keys; None: `crypto` beside the store."""
+    pickle_key_file: FilePath | None = None
+    pickle_key: SecretStr | None = None
+    """What the keys are encrypted with where they are kept; None: the bot cannot encrypt."""
+    trust: Literal["all", "approvers-verified", "verified"] = "all"
+
+
 class LogSettings(Section):
     """What is logged, and how."""
 
@@ -343,7 +354,13 @@ class Settings(Section):
     requests: RequestsSettings = RequestsSettings()
     audit: AuditSettings = AuditSettings()
     store: StoreSettings = StoreSettings()
+    e2e: E2eSettings = E2eSettings()
     log: LogSettings = LogSettings()
+
+    @property
+    def crypto_folder(self) -> Path:
+        """Where the keys of the bot's device are."""
+        return self.store.path.parent / "crypto" if self.e2e.store is None else self.e2e.store
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -353,6 +370,7 @@ class Settings(Section):
             clients={name: dict(client) for name, client in self.clients.items()},
             routes={name: dict(route) for name, route in self.routes.items()},
             requests=dict(self.requests),
+            e2e=dict(self.e2e),
             route_names=frozenset(self.routes),
         )
         if faults := [str(fault) for fault in consistency.faults(parts)]:

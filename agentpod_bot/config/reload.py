@@ -19,6 +19,7 @@ KEYS: frozenset[Path] = frozenset(
         ("homeserver", "access_token"),
         ("homeserver", "password"),
         ("homeserver", "refresh_token"),
+        ("e2e", "trust"),
         ("log", "level"),
     }
 )

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 WATCHED = ("agentpod_bot.api", "agentpod_bot.app", "agentpod_bot.broker", "agentpod_bot.matrix", "agentpod_bot.store")
 PACKAGE = Path(__file__).parents[2] / "agentpod_bot"
 PR_SET_PDEATHSIG = 1
-IMPORTED = ("agentpod_bot.cli.commands", "agentpod_bot.config.load", "agentpod_bot.app")
+IMPORTED = ("agentpod_bot.cli.commands", "agentpod_bot.config.load", "agentpod_bot.app.daemon")
 
 
 class Orders:

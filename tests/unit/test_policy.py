@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from agentpod_bot.app import policy_of
+from agentpod_bot.app.meaning import policy_of
 from agentpod_bot.config.model import Settings
 from agentpod_bot.core.ids import RouteName
 

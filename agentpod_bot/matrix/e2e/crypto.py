@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 import structlog
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
     from agentpod_bot.core.room import RoomState
     from agentpod_bot.matrix.e2e.devices import Requests
     from agentpod_bot.matrix.e2e.machine import DeviceKeys, RoomKey
-    from agentpod_bot.matrix.e2e.vault import Vault
+    from agentpod_bot.matrix.e2e.thread import Keys
     from agentpod_bot.matrix.opened import Opening
     from agentpod_bot.ports import Clock
 
@@ -63,25 +62,23 @@ class Verdicts(Protocol):
 
 
 class Crypto:
-    """The device's keys on a thread of their own, and what they are used for."""
+    """What the device's keys are used for."""
 
     def __init__(
         self,
-        machine: Machine,
-        thread: ThreadPoolExecutor,
+        keys: Keys,
         requests: Requests,
         clock: Clock,
         *,
         verdicts: Verdicts,
-        verified_only: Callable[[], bool],
+        verified_only: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`verified_only` says whether keys are for verified devices only."""
-        self._machine = machine
-        self._thread = thread
+        """`verified_only` says whether room keys are for verified devices only."""
+        self._keys = keys
         self._requests = requests
         self._clock = clock
         self._verdicts = verdicts
-        self.own = machine.own
+        self.own = keys.own
         self._devices = Devices(self.run, requests, clock.monotonic, heed=verdicts.learn)
         self._sharing = Sharing(
             self.run,
@@ -98,35 +95,9 @@ class Crypto:
         self.on_verification: Callable[[RoomId, Mapping[str, Any], Origin], None] = _nothing
         """Told of each event with which devices verify each other in a room; one may come more than once."""
 
-    @classmethod
-    async def open(
-        cls,
-        vault: Vault,
-        requests: Requests,
-        clock: Clock,
-        *,
-        verdicts: Verdicts,
-        verified_only: Callable[[], bool] = lambda: False,
-        make: bool = False,
-    ) -> Crypto:
-        """The keys of a device that are there, or with `make` new ones. Raises `CryptoStoreRefused`."""
-        thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="crypto")
-        opened = asyncio.get_running_loop().run_in_executor(thread, Machine.make if make else Machine.open, vault)
-        try:
-            machine = await opened
-        except BaseException:
-            thread.shutdown(wait=False)
-            raise
-        return cls(machine, thread, requests, clock, verdicts=verdicts, verified_only=verified_only)
-
     async def run(self, work: Callable[[Machine], T]) -> T:
-        """Run `work` on the keys' thread. What is cancelled meanwhile is done all the same."""
-        return await asyncio.get_running_loop().run_in_executor(self._thread, work, self._machine)
-
-    async def close(self) -> None:
-        """Finish what the thread does, and close the file."""
-        await self.run(Machine.close)
-        await asyncio.to_thread(self._thread.shutdown)
+        """Run `work` on the keys' thread."""
+        return await self._keys.run(work)
 
     async def sign(self, text: str) -> str:
         """The device's signature of a text, in unpadded base64."""

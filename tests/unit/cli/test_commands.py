@@ -145,9 +145,9 @@ def test_run_hands_the_configuration_to_the_daemon_and_exits_with_its_code(
         seen.append(loaded.settings.homeserver.user_id)
         return 77
 
-    daemon = ModuleType("agentpod_bot.app")
+    daemon = ModuleType("agentpod_bot.app.daemon")
     daemon.__dict__["run"] = run
-    monkeypatch.setitem(sys.modules, "agentpod_bot.app", daemon)
+    monkeypatch.setitem(sys.modules, "agentpod_bot.app.daemon", daemon)
     monkeypatch.setattr("agentpod_bot.log.configure", lambda *args: seen.append(args[:2]))
     assert command("run", "--config", str(configured(tmp_path))).exit_code == 77
     assert seen == [("info", "auto"), "@pod:matrix.test"]

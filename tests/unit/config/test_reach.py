@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from agentpod_bot.app import policy_of
+from agentpod_bot.app.meaning import policy_of
 from agentpod_bot.config.report import report
 from agentpod_bot.core.ids import RouteName
 from agentpod_bot.core.policy import Escalation

@@ -15,9 +15,11 @@ import structlog
 from agentpod_bot.api.app import application
 from agentpod_bot.api.connection import Limits as ConnectionLimits
 from agentpod_bot.api.probe import Probe
-from agentpod_bot.api.server import Server, Tcp, Unix
+from agentpod_bot.api.server import Server
 from agentpod_bot.api.tokens import Tokens
 from agentpod_bot.api.view import view
+from agentpod_bot.app.keys import open_keys
+from agentpod_bot.app.meaning import listening, policy_of, tokens_of
 from agentpod_bot.broker.assembly import assemble
 from agentpod_bot.callbacks.post import Poster
 from agentpod_bot.callbacks.sender import Callbacks
@@ -25,10 +27,8 @@ from agentpod_bot.callbacks.target import targets_of
 from agentpod_bot.config.load import load
 from agentpod_bot.config.reload import reloadable
 from agentpod_bot.core.copies import places
-from agentpod_bot.core.ids import ClientName, RoomId, RouteName, UserId
-from agentpod_bot.core.model import Caller
-from agentpod_bot.core.policy import Limits, Policy, Reactions, Route
-from agentpod_bot.core.rate import Rate
+from agentpod_bot.core.ids import ClientName, RouteName
+from agentpod_bot.core.policy import Trust
 from agentpod_bot.errors import (
     CannotStart,
     ConfigurationError,
@@ -41,6 +41,7 @@ from agentpod_bot.errors import (
 )
 from agentpod_bot.log import configure
 from agentpod_bot.matrix.client import MatrixClient
+from agentpod_bot.matrix.homeserver import MatrixHomeserver
 from agentpod_bot.matrix.invites import pending_invites
 from agentpod_bot.matrix.renewal import Renewal, account_of, session_of
 from agentpod_bot.matrix.sync import SyncLoop
@@ -52,9 +53,12 @@ from agentpod_bot.system import SystemChance, SystemClock
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from agentpod_bot.app.keys import OpenKeys
     from agentpod_bot.config.load import Loaded
     from agentpod_bot.config.model import Settings
+    from agentpod_bot.core.ids import RoomId, UserId
     from agentpod_bot.core.kept import Backlog
+    from agentpod_bot.core.policy import Policy
     from agentpod_bot.core.room import Invite
     from agentpod_bot.ports import Store, Tx
 
@@ -75,9 +79,11 @@ TROUBLES = {
 async def run(loaded: Loaded) -> int:
     """Run the daemon until SIGTERM or SIGINT; returns its exit code. Raises `CannotStart`."""
     store = await asyncio.to_thread(open_store, loaded.settings.store.path)
+    keys: OpenKeys | None = None
     daemon: Daemon | None = None
     try:
-        daemon = Daemon(loaded, store)
+        keys = await open_keys(loaded.settings)
+        daemon = Daemon(loaded, store, keys)
         await daemon.serve()
     except BaseExceptionGroup as group:
         cannot = group.subgroup(CannotStart)
@@ -87,6 +93,8 @@ async def run(loaded: Loaded) -> int:
     finally:
         if daemon is not None:
             await daemon.client.close()
+        if keys is not None:
+            await keys.close()
         await store.close()
     return 0
 
@@ -94,7 +102,7 @@ async def run(loaded: Loaded) -> int:
 class Daemon:
     """Every part of the running process, built once."""
 
-    def __init__(self, loaded: Loaded, store: Store) -> None:
+    def __init__(self, loaded: Loaded, store: Store, keys: OpenKeys | None) -> None:
         settings = loaded.settings
         self._loaded = loaded
         self._clock = SystemClock()
@@ -106,6 +114,10 @@ class Daemon:
             settings.homeserver.access_token.get_secret_value(),
             device_id=settings.homeserver.device_id,
         )
+        self._crypto = (
+            None if keys is None else keys.crypto(self.client, self._clock, verified_only=self._verified_only)
+        )
+        homeserver = MatrixHomeserver(self.client, self._crypto)
         self._renewal = Renewal(self.client, session_of(settings))
         self._callbacks = Callbacks(
             self._store,
@@ -119,7 +131,7 @@ class Daemon:
         )
         self._parts = assemble(
             self._store,
-            self.client,
+            homeserver,
             policy_of(settings, {}),
             clock=self._clock,
             chance=SystemChance(),
@@ -138,6 +150,7 @@ class Daemon:
             jitter=secrets.SystemRandom().random,
             meter=self._metrics,
             renew=self._renew,
+            opener=self._crypto,
         )
         self._tokens = Tokens(tokens_of(settings))
         self._server = Server(
@@ -150,7 +163,7 @@ class Daemon:
                 limits=ConnectionLimits(body_bytes=settings.http.body_limit),
                 allowed_hosts=settings.http.allowed_hosts,
             ),
-            _listen(settings),
+            listening(settings),
         )
         self._store_probe = Probe(self._backlog, self._clock.monotonic)
         self._metrics.watch(
@@ -192,6 +205,8 @@ class Daemon:
         await self._recover()
         await self._reach()
         async with asyncio.TaskGroup() as tasks:
+            if self._crypto is not None:
+                tasks.create_task(self._crypto.upkeep(), name="keys")
             tasks.create_task(self._rooms.run(), name="rooms")
             tasks.create_task(self._sync.run(), name="sync")
             await self._sync.first_sync_done.wait()
@@ -219,6 +234,8 @@ class Daemon:
         while True:
             try:
                 await self._check_account()
+                if self._crypto is not None:
+                    await self._crypto.publish()
                 loaded = self._loaded
                 policy = await self._resolved(loaded.settings)
                 if loaded is not self._loaded:
@@ -247,6 +264,9 @@ class Daemon:
 
     def _follow(self, invites: Iterable[Invite]) -> None:
         self._rooms.follow(i for i in invites if self._world.policy.may_invite(i.sender, i.room_id))
+
+    def _verified_only(self) -> bool:
+        return self._world.policy.trust is Trust.VERIFIED
 
     async def _check_account(self) -> None:
         self._check_own(*await self.client.whoami())
@@ -371,71 +391,6 @@ class Daemon:
         """Seconds since 1970; 0 where there was none yet."""
         last = self._sync.last_good_sync
         return 0.0 if last is None else self._clock.now_ms() / 1000 - (self._clock.monotonic() - last)
-
-
-def policy_of(settings: Settings, aliases: dict[str, RoomId]) -> Policy:
-    """The deciding part of the settings. An alias that is not resolved yet stands for itself, and is no room."""
-    return Policy(
-        own=settings.homeserver.user_id,
-        agents=frozenset(settings.homeserver.agents),
-        routes={
-            RouteName(name): Route(
-                name=RouteName(name),
-                room_id=aliases.get(route.room, RoomId(route.room)),
-                approvers=frozenset(UserId(user_id) for user_id in route.approvers),
-                harnesses=frozenset(route.harnesses),
-                reactions=Reactions(route.reactions),
-                max_pending=route.max_pending,
-                mask_secrets=route.mask_secrets,
-                approver_level=None if route.approvers_from is None else route.approvers_from.least,
-                quorum=route.quorum,
-                not_requester=route.not_requester,
-                remind_before_ms=route.remind_before_ms,
-                escalation=route.escalate,
-                quiet=route.quiet_hours,
-                hands_back=route.when_unanswered == "terminal",
-            )
-            for name, route in settings.routes.items()
-        },
-        limits=Limits(
-            ttl_ms=settings.requests.time_to_live_ms,
-            max_ttl_ms=settings.requests.max_time_to_live_ms,
-            retention_ms=settings.requests.retention_ms,
-            max_pending_per_session=settings.requests.max_pending_per_session,
-            max_pending_per_token=settings.requests.max_pending_per_token,
-            max_waits_per_token=settings.http.max_waits_per_token,
-            max_pending=settings.requests.max_pending,
-            audit_retention_ms=settings.audit.retention_ms,
-        ),
-        called_back=frozenset(targets_of(settings)),
-    )
-
-
-def tokens_of(settings: Settings) -> list[tuple[str, Caller]]:
-    """Every client's token, and what it may do."""
-    return [
-        (
-            client.token.get_secret_value(),
-            Caller(
-                client=ClientName(name),
-                routes=frozenset(RouteName(route) for route in client.routes),
-                harnesses=frozenset(client.harnesses),
-                requester=client.requester,
-                codex_version=client.codex_version,
-                rate=None if client.rate is None else Rate(client.rate.count, client.rate.per_ms),
-            ),
-        )
-        for name, client in settings.clients.items()
-    ]
-
-
-def _listen(settings: Settings) -> Tcp | Unix:
-    http = settings.http
-    if http.socket is not None:
-        return Unix(http.socket)
-    if http.listen is None:
-        raise ConfigurationError("http: neither listen nor socket is given")
-    return Tcp(http.listen.host, http.listen.port)
 
 
 def _first(group: BaseExceptionGroup[CannotStart]) -> CannotStart:
