@@ -130,6 +130,23 @@ def login(
         str | None,
         typer.Option(metavar="FILE", help="Read the password from this file, or from stdin where FILE is -."),
     ] = None,
+    e2e: Annotated[
+        bool | None,
+        typer.Option("--e2e/--no-e2e", help="Make keys for encrypted rooms (default: where the extra is installed)."),
+    ] = None,
+    e2e_store: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Where to make the keys (default: crypto beside the token).")
+    ] = None,
+    pickle_key_file: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="The secret that encrypts the keys; made if missing (default: beside the token)."
+        ),
+    ] = None,
+    reset_identity: Annotated[
+        bool,
+        typer.Option("--reset-identity", help="Replace the account's cross-signing identity where it has another."),
+    ] = False,
 ) -> None:
     """Log the bot in with its password, and write the access token into a file.
 
@@ -137,10 +154,22 @@ def login(
     nowhere; the token is never printed. Every call is a new session of the account.
     Older sessions stay logged in, with whatever tokens they have: end those that you
     do not need with a Matrix client.
+
+    The keys for encrypted rooms are made here, and nowhere else: back them up together
+    with the secret that encrypts them.
     """
     from agentpod_bot.cli.logging_in import LoginOptions, log_in  # noqa: PLC0415 - slow to import
+    from agentpod_bot.cli.making_keys import KeysOptions, can_make_keys  # noqa: PLC0415 - likewise
 
-    for line in log_in(LoginOptions(homeserver, user, device_name, output, force=force, password_file=password_file)):
+    keys = None
+    if e2e or (e2e is None and can_make_keys()):
+        keys = KeysOptions(
+            folder=e2e_store or output.with_name("crypto"),
+            pickle_key_file=pickle_key_file or output.with_name("pickle_key"),
+            reset_identity=reset_identity,
+        )
+    options = LoginOptions(homeserver, user, device_name, output, force=force, password_file=password_file, keys=keys)
+    for line in log_in(options):
         typer.echo(line)
 
 

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from agentpod_bot.errors import HomeserverUnreachable
+from agentpod_bot.cli.making_keys import KeysOptions, NewDevice, check, make_keys, pickle_key_of, settings_lines
+from agentpod_bot.errors import CannotStart, HomeserverUnreachable
 from agentpod_bot.proxy.stopped import ExitCode, Stopped
 
 if TYPE_CHECKING:
@@ -33,6 +34,8 @@ class LoginOptions:
     output: Path
     force: bool
     password_file: str | None
+    keys: KeysOptions | None = None
+    """None: no keys are made, and the bot cannot speak in encrypted rooms."""
 
 
 def log_in(options: LoginOptions) -> tuple[str, ...]:
@@ -49,12 +52,26 @@ def log_in(options: LoginOptions) -> tuple[str, ...]:
         url = homeserver_url(options.homeserver)
     except ValueError as fault:
         raise Stopped(ExitCode.USAGE, f"--homeserver {fault}") from fault
+    if options.keys is not None:
+        check(options.keys)
     with quiet("nio"), kept(options.output, replace=options.force) as file:
+        pickle_key = None if options.keys is None else pickle_key_of(options.keys.pickle_key_file)
         password = password_of(options)
         try:
             user_id, device_id, access_token = asyncio.run(login(url, options.user, password, options.device_name))
         except HomeserverUnreachable as fault:
             raise HomeserverUnreachable(f"cannot log in at {url}: {fault}") from fault
+        if options.keys is not None and pickle_key is not None:
+            made = NewDevice(
+                url=url, user_id=user_id, device_id=device_id, access_token=access_token, password=password
+            )
+            try:
+                asyncio.run(make_keys(made, pickle_key, options.keys))
+            except CannotStart as fault:
+                raise Stopped(
+                    ExitCode(fault.exit_code),
+                    f"{fault}. The session {device_id} of {user_id} was made all the same: end it with a Matrix client",
+                ) from fault
         try:
             os.write(file, access_token.encode() + b"\n")
             os.fsync(file)
@@ -74,6 +91,7 @@ def log_in(options: LoginOptions) -> tuple[str, ...]:
         f"  user_id: {json.dumps(user_id)}",
         f"  device_id: {json.dumps(device_id)}",
         f"  access_token_file: {json.dumps(str(options.output.absolute()))}",
+        *(() if options.keys is None else settings_lines(options.keys)),
     )
 
 

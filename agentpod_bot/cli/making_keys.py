@@ -1,0 +1,122 @@
+"""The part of `login` that makes the new device's keys, so that the bot can speak in encrypted rooms."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from agentpod_bot.errors import CryptoStoreRefused, MatrixError
+from agentpod_bot.proxy.stopped import ExitCode, Stopped
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from agentpod_bot.core.ids import UserId
+
+PRIVATE = 0o600
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeysOptions:
+    """Where the keys go, and the file with the secret that they are encrypted with, which is made if it is missing."""
+
+    folder: Path
+    pickle_key_file: Path
+    reset_identity: bool = False
+
+
+def can_make_keys() -> bool:
+    """Whether the extra that encrypts is installed."""
+    return importlib.util.find_spec("vodozemac") is not None
+
+
+def check(options: KeysOptions) -> None:
+    """Raise `Stopped` where the keys could not be made, before there is a device that would lack them."""
+    from agentpod_bot.matrix.e2e.vault import KEYS  # noqa: PLC0415 - needs nothing, but only this command needs it
+
+    if not can_make_keys():
+        raise Stopped(
+            ExitCode.USAGE,
+            "keys for encrypted rooms need: pip install 'agentpod-bot[e2e]' (or give --no-e2e, and ask in rooms "
+            "without encryption only)",
+        )
+    if (options.folder / KEYS).exists():
+        raise Stopped(
+            ExitCode.USAGE,
+            f"{options.folder} holds the keys of another device; give another --e2e-store, or move it away",
+        )
+
+
+def pickle_key_of(path: Path) -> str:
+    """The secret in a file; a new one, written there, where there is none. Raises `Stopped`."""
+    from agentpod_bot.config.credentials import checked, content  # noqa: PLC0415 - slow to import
+    from agentpod_bot.matrix.e2e.vault import new_pickle_key  # noqa: PLC0415 - only this command needs it
+
+    try:
+        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, PRIVATE)
+    except FileExistsError:
+        try:
+            return checked(content(path, is_credential=False)).get_secret_value()
+        except (OSError, ValueError) as error:
+            reason = error.strerror if isinstance(error, OSError) else str(error)
+            raise Stopped(ExitCode.USAGE, f"--pickle-key-file {path}: {reason}") from error
+    except OSError as error:
+        raise Stopped(ExitCode.USAGE, f"cannot write {path}: {error.strerror}") from error
+    made = new_pickle_key()
+    try:
+        os.write(file, made.encode() + b"\n")
+        os.fsync(file)
+    finally:
+        os.close(file)
+    return made
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewDevice:
+    """The session that was just made."""
+
+    url: str
+    user_id: UserId
+    device_id: str
+    access_token: str
+    password: str
+
+
+async def make_keys(device: NewDevice, pickle_key: str, options: KeysOptions) -> None:
+    """Make the device's keys, publish them, and have the account's identity vouch for them.
+
+    Raises `CryptoStoreRefused` where they cannot be kept or published.
+    """
+    from agentpod_bot.matrix.client import MatrixClient  # noqa: PLC0415 - slow to import
+    from agentpod_bot.matrix.e2e.cross_signing import ensure  # noqa: PLC0415 - needs the extra
+    from agentpod_bot.matrix.e2e.crypto import Crypto  # noqa: PLC0415 - likewise
+    from agentpod_bot.matrix.e2e.identities import Identities  # noqa: PLC0415 - likewise
+    from agentpod_bot.matrix.e2e.thread import Keys  # noqa: PLC0415 - likewise
+    from agentpod_bot.matrix.e2e.vault import Vault  # noqa: PLC0415 - likewise
+    from agentpod_bot.system import SystemClock  # noqa: PLC0415 - likewise
+
+    vault = Vault(folder=options.folder, pickle_key=pickle_key, user_id=device.user_id, device_id=device.device_id)
+    keys = await Keys.open(vault, make=True)
+    client = MatrixClient(device.url, device.user_id, device.access_token, device_id=device.device_id)
+    try:
+        identities = await Identities.open(vault)
+        crypto = Crypto(keys, client, SystemClock(), verdicts=identities)
+        await crypto.publish()
+        await ensure(crypto, client, identities, password=device.password, reset=options.reset_identity)
+    except MatrixError as error:
+        raise CryptoStoreRefused(f"the keys of device {device.device_id} could not be published: {error}") from error
+    finally:
+        await client.close()
+        await keys.close()
+
+
+def settings_lines(options: KeysOptions) -> tuple[str, ...]:
+    """What the configuration file has to say of the keys."""
+    return (
+        "e2e:",
+        f"  store: {json.dumps(str(options.folder.absolute()))}",
+        f"  pickle_key_file: {json.dumps(str(options.pickle_key_file.absolute()))}",
+    )
