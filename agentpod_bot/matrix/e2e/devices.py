@@ -95,8 +95,10 @@ class Devices:
             )
             await self._run(lambda machine: machine.learn(answer))
             await self._heed(answer)
-        except BaseException:
+        except BaseException as error:
             self._current.difference_update(user_ids)
+            if isinstance(error, Refused):
+                raise HomeserverUnavailable(f"device keys could not be queried: {error}") from error
             raise
         unknown = set(user_ids) - _keys(answer.get("device_keys"))
         for user_id in user_ids:

@@ -22,6 +22,7 @@ class Keys:
     def __init__(self, machine: Machine, thread: ThreadPoolExecutor) -> None:
         self._machine = machine
         self._thread = thread
+        self._closed = False
         self.own = machine.own
 
     @classmethod
@@ -40,6 +41,8 @@ class Keys:
         return await asyncio.get_running_loop().run_in_executor(self._thread, work, self._machine)
 
     async def close(self) -> None:
-        """Finish what the thread does, and close the file."""
-        await self.run(Machine.close)
-        await asyncio.to_thread(self._thread.shutdown)
+        """Finish what the thread does, and close the file; a second call does nothing."""
+        if not self._closed:
+            self._closed = True
+            await self.run(Machine.close)
+            await asyncio.to_thread(self._thread.shutdown)

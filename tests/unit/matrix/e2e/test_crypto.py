@@ -1,0 +1,462 @@
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import sqlite3
+from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from agentpod_bot.core.ids import RoomId
+from agentpod_bot.core.room import Origin
+from agentpod_bot.errors import CryptoStoreRefused, HomeserverUnavailable, StoreUnavailable, TokenRefused
+from agentpod_bot.matrix.opened import NoKey, Opened, Unreadable
+from tests.fakes import FakeClock
+from tests.unit.matrix.e2e.key_server import MALLORY, OWNER, POD, ROOM, KeyServer, device, sealed_room
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+    from tests.unit.matrix.e2e.key_server import Device
+
+BOTH = sealed_room(POD, OWNER)
+ALL = sealed_room(POD, OWNER, MALLORY)
+
+
+class Cast:
+    """The bot, the owner and a third person, each with one device."""
+
+    def __init__(self, server: KeyServer, pod: Device, owner: Device, mallory: Device, clock: FakeClock) -> None:
+        self.server, self.pod, self.owner, self.mallory, self.clock = server, pod, owner, mallory, clock
+
+
+@pytest.fixture
+async def cast(tmp_path: Path) -> AsyncIterator[Cast]:
+    server, clock = KeyServer(), FakeClock()
+    async with AsyncExitStack() as stack:
+        pod = await stack.enter_async_context(device(server, tmp_path, POD, "POD", clock=clock))
+        owner = await stack.enter_async_context(device(server, tmp_path, OWNER, "PHONE", clock=clock))
+        mallory = await stack.enter_async_context(device(server, tmp_path, MALLORY, "EVIL", clock=clock))
+        yield Cast(server, pod, owner, mallory, clock)
+
+
+@contextlib.asynccontextmanager
+async def upkeep(made: Device) -> AsyncIterator[None]:
+    """A device that keeps up, as it does while the daemon runs."""
+    task = asyncio.create_task(made.crypto.upkeep())
+    try:
+        yield
+    finally:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+
+async def until(holds: Any) -> None:
+    async with asyncio.timeout(20):
+        while not holds():
+            await asyncio.sleep(0.002)
+
+
+# what a device vouches for
+
+
+async def test_an_answer_is_of_a_device_of_its_sender(cast: Cast) -> None:
+    opening = await cast.pod.hear(await cast.owner.say(BOTH, "1"))
+    assert isinstance(opening, Opened)
+    assert opening.origin is Origin.DEVICE
+    assert opening.event["content"]["body"] == "1"
+
+
+async def test_an_answer_of_a_verified_device_is_known_as_such(cast: Cast) -> None:
+    cast.pod.verdicts.verified.add(cast.owner.own.ed25519)
+    opening = await cast.pod.hear(await cast.owner.say(BOTH, "1"))
+    assert isinstance(opening, Opened)
+    assert opening.origin is Origin.VERIFIED
+
+
+async def test_what_one_device_encrypted_is_a_strangers_under_another_senders_name(cast: Cast) -> None:
+    forged = await cast.mallory.say(ALL, "1")
+    opening = await cast.pod.hear(forged | {"sender": OWNER})
+    assert isinstance(opening, Opened)
+    assert opening.origin is Origin.STRANGER
+
+
+async def test_a_device_that_its_owner_removed_is_a_strangers(cast: Cast) -> None:
+    said = await cast.owner.say(BOTH, "1")
+    assert isinstance(await cast.pod.hear(said), Opened)
+    del cast.server.devices[OWNER]["PHONE"]
+    await cast.pod.sync(device_lists={"changed": [OWNER]})
+    opening = await cast.pod.crypto.read(ROOM, said)
+    assert isinstance(opening, Opened)
+    assert opening.origin is Origin.STRANGER
+
+
+async def test_a_device_that_claims_anothers_key_vouches_for_nothing_of_it(cast: Cast) -> None:
+    """Keys of a device are signed by its own key alone: a second device can name the first one's curve25519 key."""
+    said = await cast.owner.say(BOTH, "1")
+    stolen = cast.server.devices[MALLORY]["EVIL"]
+    stolen["keys"]["curve25519:EVIL"] = cast.owner.own.curve25519
+    del stolen["signatures"]
+    signature = await cast.mallory.crypto.sign(_canonical(stolen))
+    stolen["signatures"] = {MALLORY: {"ed25519:EVIL": signature}}
+    opening = await cast.pod.hear(said | {"sender": MALLORY})
+    assert isinstance(opening, Opened)
+    assert opening.origin is Origin.STRANGER
+
+
+async def test_the_bots_own_words_come_back_as_its_own(cast: Cast) -> None:
+    said = await cast.pod.say(BOTH, "a question")
+    opening = await cast.pod.hear(said)
+    assert isinstance(opening, Opened)
+    assert opening.origin is Origin.VERIFIED
+
+
+async def test_two_messages_differ_in_what_tells_their_ciphertexts_and_a_replay_does_not(cast: Cast) -> None:
+    first, second = await cast.owner.say(BOTH, "1"), await cast.owner.say(BOTH, "1")
+    one, two = await cast.pod.hear(first), await cast.pod.hear(second)
+    again = await cast.pod.hear(first | {"event_id": "$replayed", "origin_server_ts": 9_000})
+    padded = first | {"content": first["content"] | {"ciphertext": first["content"]["ciphertext"] + "="}}
+    odd = await cast.pod.hear(padded)
+    assert isinstance(one, Opened)
+    assert isinstance(two, Opened)
+    assert isinstance(again, Opened)
+    assert one.ciphertext != two.ciphertext
+    assert again.ciphertext == one.ciphertext
+    assert isinstance(odd, Unreadable) or (isinstance(odd, Opened) and odd.ciphertext == one.ciphertext)
+
+
+async def test_what_was_said_in_another_room_is_unreadable_here(cast: Cast) -> None:
+    said = await cast.owner.say(BOTH, "1")
+    await cast.pod.sync()
+    assert isinstance(await cast.pod.crypto.read(RoomId("!other:example.org"), said), NoKey)
+    inside = await cast.owner.crypto.run(
+        lambda m: m._olm.outbound_group_sessions[ROOM].encrypt(
+            json.dumps({"room_id": "!other:example.org", "type": "m.room.message", "content": {}})
+        )
+    )
+    moved = said | {"content": said["content"] | {"ciphertext": inside}}
+    assert isinstance(await cast.pod.crypto.read(ROOM, moved), Unreadable)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        {},
+        {"algorithm": "m.megolm.v1.aes-sha2"},
+        {"algorithm": "m.megolm.v1.aes-sha2", "session_id": 1, "ciphertext": "x"},
+        {"algorithm": "m.olm.v1.curve25519-aes-sha2", "session_id": "s", "ciphertext": "x"},
+        {"algorithm": "m.megolm.v1.aes-sha2", "session_id": "s", "ciphertext": {"a": 1}},
+    ],
+)
+async def test_what_has_not_the_form_of_a_ciphertext_is_unreadable_for_good(
+    cast: Cast, content: dict[str, Any]
+) -> None:
+    assert isinstance(await cast.pod.crypto.read(ROOM, cast.owner.event(content)), Unreadable)
+
+
+@pytest.mark.parametrize("ciphertext", ["", "????", "AAAA", "ü"])
+async def test_a_ciphertext_that_is_none_is_unreadable_for_good(cast: Cast, ciphertext: str) -> None:
+    said = await cast.owner.say(BOTH, "1")
+    broken = said | {"content": said["content"] | {"ciphertext": ciphertext}}
+    assert not isinstance(await cast.pod.hear(broken), Opened)
+
+
+async def test_an_event_in_clear_is_not_opened(cast: Cast) -> None:
+    assert await cast.pod.crypto.read(ROOM, {"type": "m.room.message", "sender": OWNER, "content": {}}) is None
+
+
+# keys that are missing
+
+
+async def test_a_missing_key_is_asked_for_once_and_what_came_then_can_be_read(cast: Cast) -> None:
+    said = await cast.owner.say(BOTH, "1")
+    (room_key,) = cast.server.waiting.pop((POD, "POD"))
+    async with upkeep(cast.pod):
+        assert isinstance(await cast.pod.hear(said), NoKey)
+        assert isinstance(await cast.pod.hear(said), NoKey)
+        await until(lambda: cast.server.waiting.get((OWNER, "PHONE")))
+    asked = [event for event in cast.server.waiting[OWNER, "PHONE"] if event["type"] == "m.room_key_request"]
+    assert [event["content"]["body"]["session_id"] for event in asked] == [said["content"]["session_id"]]
+    cast.server.waiting[POD, "POD"] = [room_key]
+    assert await cast.pod.sync() == {(ROOM, said["content"]["session_id"])}
+    assert isinstance(await cast.pod.crypto.read(ROOM, said), Opened)
+
+
+async def forward(made: Device, to: Device, said: dict[str, Any], **changes: Any) -> None:
+    """Send a room key on, as a device does that was asked for it."""
+    session_id = said["content"]["session_id"]
+
+    def encrypt(machine: Any) -> Any:
+        found = [s for s in machine._olm.inbound_group_store if s.id == session_id]
+        key = {
+            "algorithm": "m.megolm.v1.aes-sha2",
+            "room_id": ROOM,
+            "session_id": session_id,
+            "session_key": found[0].export_session(found[0].first_known_index),
+            "sender_key": found[0].sender_key,
+            "sender_claimed_ed25519_key": found[0].ed25519,
+            "forwarding_curve25519_key_chain": [],
+        }
+        return machine.encrypt_for([to.own], "m.forwarded_room_key", key | changes)
+
+    await made.crypto.devices_of(to.own.user_id)
+    await made.crypto._devices.with_session([to.own])
+    await made.crypto.send_to_device("m.room.encrypted", await made.crypto.run(encrypt))
+
+
+async def test_a_forwarded_key_is_taken_from_the_device_that_made_it(cast: Cast) -> None:
+    said = await cast.owner.say(BOTH, "1")
+    cast.server.waiting.pop((POD, "POD"))
+    assert isinstance(await cast.pod.hear(said), NoKey)
+    await forward(cast.owner, cast.pod, said)
+    opening = await cast.pod.hear(said)
+    assert isinstance(opening, Opened)
+    assert opening.origin is Origin.DEVICE
+
+
+async def test_a_forwarded_key_of_somebody_else_is_not_taken(cast: Cast) -> None:
+    said = await cast.owner.say(ALL, "1")
+    cast.server.waiting.pop((POD, "POD"))
+    assert isinstance(await cast.mallory.hear(said), Opened)
+    assert isinstance(await cast.pod.hear(said), NoKey)
+    await forward(cast.mallory, cast.pod, said)
+    assert isinstance(await cast.pod.hear(said), NoKey)
+
+
+async def test_a_forwarded_key_that_nobody_asked_for_is_not_taken(cast: Cast) -> None:
+    said = await cast.owner.say(BOTH, "1")
+    cast.server.waiting.pop((POD, "POD"))
+    await forward(cast.owner, cast.pod, said)
+    await cast.pod.sync()
+    assert isinstance(await cast.pod.crypto.read(ROOM, said), NoKey)
+
+
+async def test_a_claim_on_a_session_does_not_keep_its_maker_out_even_after_a_restart(
+    cast: Cast, tmp_path: Path
+) -> None:
+    said = await cast.owner.say(ALL, "1")
+    (room_key,) = cast.server.waiting.pop((POD, "POD"))
+    await cast.mallory.sync()
+    stolen = await cast.mallory.crypto.run(
+        lambda m: next(s for s in m._olm.inbound_group_store if s.id == said["content"]["session_id"])
+    )
+    claim = {
+        "algorithm": "m.megolm.v1.aes-sha2",
+        "room_id": ROOM,
+        "session_id": stolen.id,
+        "session_key": await cast.owner.crypto.run(lambda m: m.room_key(ROOM)["session_key"]),
+    }
+    await cast.mallory.crypto.devices_of(POD)
+    await cast.mallory.crypto._devices.with_session([cast.pod.own])
+    await cast.mallory.crypto.send_to_device(
+        "m.room.encrypted",
+        await cast.mallory.crypto.run(lambda m: m.encrypt_for([cast.pod.own], "m.room_key", claim)),
+    )
+    cast.server.waiting[POD, "POD"].append(room_key)
+    opening = await cast.pod.hear(said)
+    assert isinstance(opening, Opened)
+    assert opening.origin is Origin.DEVICE
+    await cast.pod.keys.close()
+    async with device(cast.server, tmp_path, POD, "POD", make=False) as again:
+        opening = await again.hear(said)
+        assert isinstance(opening, Opened)
+        assert opening.origin is Origin.DEVICE
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        None,
+        7,
+        {},
+        {"type": "m.room.encrypted", "sender": OWNER, "content": {}},
+        {"type": "m.room.encrypted", "sender": OWNER, "content": {"algorithm": "m.olm.v1.curve25519-aes-sha2"}},
+        {"type": 1, "sender": OWNER, "content": {}},
+        {"type": "m.room_key", "sender": OWNER, "content": {"session_key": "in clear"}},
+    ],
+)
+async def test_a_message_to_the_device_that_has_no_form_changes_nothing(cast: Cast, event: object) -> None:
+    assert await cast.pod.crypto.take({"to_device": {"events": [event]}}) == frozenset()
+    assert isinstance(await cast.pod.hear(await cast.owner.say(BOTH, "1")), Opened)
+
+
+@pytest.mark.parametrize("body", ["", "AAAA", "not base64 !", "ü"])
+@pytest.mark.parametrize("kind", [0, 1, 2, "0"])
+async def test_a_message_to_the_device_that_cannot_be_decrypted_changes_nothing(
+    cast: Cast, kind: object, body: str
+) -> None:
+    content = {
+        "algorithm": "m.olm.v1.curve25519-aes-sha2",
+        "sender_key": cast.owner.own.curve25519,
+        "ciphertext": {cast.pod.own.curve25519: {"type": kind, "body": body}},
+    }
+    event = {"type": "m.room.encrypted", "sender": OWNER, "content": content}
+    assert await cast.pod.crypto.take({"to_device": {"events": [event]}}) == frozenset()
+    assert isinstance(await cast.pod.hear(await cast.owner.say(BOTH, "1")), Opened)
+
+
+async def test_a_response_that_comes_again_changes_nothing(cast: Cast) -> None:
+    said = await cast.owner.say(BOTH, "1")
+    waiting = {"to_device": {"events": cast.server.waiting.pop((POD, "POD"))}}
+    assert await cast.pod.crypto.take(waiting)
+    assert not await cast.pod.crypto.take(waiting)
+    assert isinstance(await cast.pod.crypto.read(ROOM, said), Opened)
+
+
+async def test_what_came_is_still_there_after_a_restart(cast: Cast, tmp_path: Path) -> None:
+    said = await cast.owner.say(BOTH, "1")
+    await cast.pod.sync()
+    await cast.pod.keys.close()
+    async with device(cast.server, tmp_path, POD, "POD", make=False) as again:
+        opening = await again.crypto.read(ROOM, said)
+        assert isinstance(opening, Opened)
+        assert opening.origin is Origin.DEVICE
+
+
+async def test_what_cannot_be_kept_is_not_known_and_comes_again(cast: Cast, monkeypatch: pytest.MonkeyPatch) -> None:
+    said = await cast.owner.say(BOTH, "1")
+    waiting = {"to_device": {"events": cast.server.waiting.pop((POD, "POD"))}}
+
+    def full(*_: object) -> None:
+        raise sqlite3.OperationalError("database or disk is full")
+
+    monkeypatch.setattr("agentpod_bot.matrix.e2e.keys_store.KeysStore.save_inbound_group_session", full)
+    with pytest.raises(StoreUnavailable, match="cannot be kept"):
+        await cast.pod.crypto.take(waiting)
+    assert isinstance(await cast.pod.crypto.read(ROOM, said), NoKey)
+    monkeypatch.undo()
+    assert await cast.pod.crypto.take(waiting)
+    assert isinstance(await cast.pod.crypto.read(ROOM, said), Opened)
+
+
+# the senders' devices
+
+
+async def test_a_sender_whose_devices_cannot_be_asked_for_is_waited_for_a_while_and_then_a_stranger(
+    cast: Cast,
+) -> None:
+    said = await cast.owner.say(BOTH, "1")
+    await cast.pod.sync()
+    cast.server.fail("query", HomeserverUnavailable("cut"), times=3)
+    for _ in range(2):
+        with pytest.raises(HomeserverUnavailable):
+            await cast.pod.crypto.read(ROOM, said)
+    opening = await cast.pod.crypto.read(ROOM, said)
+    assert isinstance(opening, Opened)
+    assert opening.origin is Origin.STRANGER
+    opening = await cast.pod.crypto.read(ROOM, said)
+    assert isinstance(opening, Opened)
+    assert opening.origin is Origin.DEVICE
+
+
+async def test_a_dead_token_is_never_taken_for_a_stranger(cast: Cast) -> None:
+    said = await cast.owner.say(BOTH, "1")
+    await cast.pod.sync()
+    cast.server.fail("query", TokenRefused(soft_logout=False), times=5)
+    for _ in range(5):
+        with pytest.raises(TokenRefused):
+            await cast.pod.crypto.read(ROOM, said)
+
+
+async def test_devices_with_broken_keys_hide_no_other_ones(cast: Cast) -> None:
+    cast.server.devices[OWNER]["BROKEN"] = {"user_id": OWNER, "device_id": "BROKEN", "keys": {"ed25519:BROKEN": 7}}
+    cast.server.devices[OWNER]["ODD"] = {
+        "user_id": OWNER,
+        "device_id": "ODD",
+        "algorithms": [],
+        "keys": {"ed25519:ODD": "short", "curve25519:ODD": "x"},
+        "signatures": {OWNER: {"ed25519:ODD": "y"}},
+    }
+    opening = await cast.pod.hear(await cast.owner.say(BOTH, "1"))
+    assert isinstance(opening, Opened)
+    assert opening.origin is Origin.DEVICE
+
+
+# what the homeserver has of the bot's device
+
+
+async def test_other_keys_at_the_homeserver_stop_the_start(cast: Cast) -> None:
+    cast.server.devices[POD]["POD"] = cast.server.devices[OWNER]["PHONE"] | {"user_id": POD, "device_id": "POD"}
+    with pytest.raises(CryptoStoreRefused, match="has other keys for device POD") as refused:
+        await cast.pod.crypto.publish()
+    assert refused.value.exit_code == 77
+
+
+async def test_keys_that_the_homeserver_lost_stop_the_start(cast: Cast) -> None:
+    del cast.server.devices[POD]["POD"]
+    with pytest.raises(CryptoStoreRefused, match="no longer has the keys of device POD"):
+        await cast.pod.crypto.publish()
+
+
+async def test_publishing_again_gives_the_homeserver_nothing_new(cast: Cast) -> None:
+    before = cast.server.asked.count("upload")
+    await cast.pod.crypto.publish()
+    assert cast.server.asked.count("upload") == before
+
+
+async def test_an_upload_whose_answer_was_lost_is_repeated_with_the_same_keys(tmp_path: Path) -> None:
+    server = KeyServer()
+    async with AsyncExitStack() as stack:
+        server.fail("upload", HomeserverUnavailable("cut"))
+        with pytest.raises(HomeserverUnavailable):
+            await stack.enter_async_context(device(server, tmp_path, POD, "POD"))
+        pod = await stack.enter_async_context(device(server, tmp_path, POD, "POD", make=False))
+        owner = await stack.enter_async_context(device(server, tmp_path, OWNER, "PHONE"))
+        assert isinstance(await pod.hear(await owner.say(BOTH, "1")), Opened)
+
+
+async def test_one_time_keys_are_made_anew_as_they_are_used_up(cast: Cast) -> None:
+    server = cast.server
+    async with upkeep(cast.pod):
+        before = len(server.one_time[POD, "POD"])
+        server.one_time[POD, "POD"].clear()
+        await cast.pod.sync(device_one_time_keys_count={"signed_curve25519": 0})
+        await until(lambda: len(server.one_time[POD, "POD"]) == before)
+    assert isinstance(await cast.pod.hear(await cast.owner.say(BOTH, "1")), Opened)
+
+
+async def test_a_count_that_is_not_told_as_zero_counts_as_zero(cast: Cast) -> None:
+    """Homeservers leave a kind of key out of the counts where they have none of it."""
+    cast.server.one_time[POD, "POD"].clear()
+    async with upkeep(cast.pod):
+        await cast.pod.sync(device_one_time_keys_count={})
+        await until(lambda: cast.server.one_time[POD, "POD"])
+
+
+async def test_a_used_fallback_key_is_followed_by_another(cast: Cast) -> None:
+    before = set(cast.server.fallback[POD, "POD"])
+    async with upkeep(cast.pod):
+        await cast.pod.sync(device_unused_fallback_key_types=[])
+        await until(lambda: set(cast.server.fallback[POD, "POD"]) != before)
+
+
+async def test_upkeep_that_fails_is_tried_again_later(cast: Cast) -> None:
+    cast.server.one_time[POD, "POD"].clear()
+    cast.server.fail("upload", HomeserverUnavailable("cut"))
+    async with upkeep(cast.pod):
+        await cast.pod.sync(device_one_time_keys_count={})
+        await until(lambda: not cast.server.faults["upload"])
+        assert not cast.server.one_time[POD, "POD"]
+        while not cast.server.one_time[POD, "POD"]:
+            cast.clock.advance(1_000)
+            await asyncio.sleep(0.002)
+
+
+async def test_nobody_is_given_a_room_key_for_the_asking(cast: Cast) -> None:
+    said = await cast.pod.say(BOTH, "a question")
+    wanted = {"algorithm": "m.megolm.v1.aes-sha2", "room_id": ROOM, "session_id": said["content"]["session_id"]}
+    asked = {"action": "request", "body": wanted, "request_id": "1", "requesting_device_id": "EVIL"}
+    await cast.mallory.crypto.send_to_device("m.room_key_request", {POD: {"POD": asked}})
+    async with upkeep(cast.pod):
+        await cast.pod.sync()
+        await cast.pod.sync(device_one_time_keys_count={})
+        await until(lambda: cast.server.asked.count("upload") >= 4)
+    assert (MALLORY, "EVIL") not in cast.server.waiting
+
+
+def _canonical(value: dict[str, Any]) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), sort_keys=True)
