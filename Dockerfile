@@ -7,11 +7,11 @@ FROM ${BASE} AS build
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 PIP_NO_INPUT=1
 WORKDIR /src
 # the tools that build the package stay in an environment of their own
-COPY requirements.lock requirements-build.lock ./
+COPY requirements-e2e.lock requirements-build.lock ./
 RUN python3 -m venv /build \
     && /build/bin/python -m pip install --require-hashes --only-binary :all: -r requirements-build.lock \
     && python3 -m venv /opt/agentpod-bot \
-    && /opt/agentpod-bot/bin/python -m pip install --require-hashes --only-binary :all: -r requirements.lock
+    && /opt/agentpod-bot/bin/python -m pip install --require-hashes --only-binary :all: -r requirements-e2e.lock
 COPY pyproject.toml README.md ./
 COPY agentpod_bot agentpod_bot
 RUN /build/bin/python -m pip wheel --no-deps --no-build-isolation --wheel-dir /wheels . \

@@ -64,13 +64,15 @@ chaos: $(DEV) ## Kill, cut and mislead for five minutes, then check (ARGS="--min
 	@$(PY) chaos/run.py $(ARGS)
 
 # The smaller locks are held to the versions of the larger. Hashes stand in them, addresses do not.
+# Only what comes ready-made is locked: nothing is built, and no set-up code runs, where it is installed.
 COMPILE = $(VENV)/bin/uv pip compile pyproject.toml --quiet --universal --python-version 3.11 \
-	--generate-hashes --no-emit-index-url --no-annotate --no-header
+	--generate-hashes --no-emit-index-url --no-annotate --no-header --only-binary :all:
 lock: $(PY) ## Renew the lock files (ARGS=--upgrade)
 	@$(PIP) uv
-	@$(COMPILE) --extra bridges --extra demo --extra dev --output-file requirements-dev.lock $(ARGS)
+	@$(COMPILE) --extra bridges --extra demo --extra dev --extra e2e --output-file requirements-dev.lock $(ARGS)
 	@$(COMPILE) --extra bridges --constraints requirements-dev.lock --output-file requirements-bridges.lock $(ARGS)
-	@$(COMPILE) --extra demo --constraints requirements-dev.lock --output-file requirements-demo.lock $(ARGS)
+	@$(COMPILE) --extra demo --extra e2e --constraints requirements-dev.lock --output-file requirements-demo.lock $(ARGS)
+	@$(COMPILE) --extra e2e --constraints requirements-dev.lock --output-file requirements-e2e.lock $(ARGS)
 	@$(COMPILE) --constraints requirements-dev.lock --output-file requirements.lock $(ARGS)
 	@$(subst pip compile pyproject.toml,pip compile --group build,$(COMPILE)) \
 		--constraints requirements-dev.lock --output-file requirements-build.lock $(ARGS)
