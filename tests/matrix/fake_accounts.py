@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import json
 from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
@@ -161,7 +162,7 @@ class Accounts(Faults):
 
     async def _delete_device(self, request: web.Request) -> web.Response:
         user_id, _ = self._who(request)
-        self._confirmed(user_id, await request.json() if request.can_read_body else {})
+        self._confirmed(user_id, json.loads(await request.read() or b"{}"))
         self.delete_device(user_id, request.match_info["device"])
         return web.json_response({})
 

@@ -330,7 +330,7 @@ class FakeHomeserver(KeyRoutes):
         page = self._rooms.page(
             room_id,
             device,
-            self._position(request.query["from"]) or 0,
+            self._position(request.query.get("from", self._rooms.token(len(self._rooms.log)))) or 0,
             self._position(request.query.get("to")) or 0,
             limit=int(request.query.get("limit", "10")),
             event_filter=json.loads(request.query.get("filter", "{}")),

@@ -283,15 +283,19 @@ def unsigned(signed: Mapping[str, Any]) -> Json:
     return {key: value for key, value in signed.items() if key not in ("signatures", "unsigned")}
 
 
+def canonical(signed: Mapping[str, Any]) -> bytes:
+    """The bytes that a signature of an object is over."""
+    return json.dumps(unsigned(signed), ensure_ascii=False, sort_keys=True, separators=(",", ":")).encode()
+
+
 def is_signed(signed: Mapping[str, Any], user_id: str, name: str, key: str) -> bool:
     """Whether an object bears this signature by this key (base64)."""
     signature = signed.get("signatures", {}).get(user_id, {}).get(name)
     if signature is None:
         return False
-    canonical = json.dumps(unsigned(signed), ensure_ascii=False, sort_keys=True, separators=(",", ":")).encode()
     try:
         vodozemac.Ed25519PublicKey.from_base64(key).verify_signature(
-            canonical, vodozemac.Ed25519Signature.from_base64(signature)
+            canonical(signed), vodozemac.Ed25519Signature.from_base64(signature)
         )
     except (vodozemac.SignatureException, vodozemac.KeyException):
         return False
