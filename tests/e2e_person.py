@@ -17,6 +17,7 @@ from urllib.parse import quote
 import aiohttp
 import nio
 from nio.crypto.attachments import decrypt_attachment
+from nio.crypto.sessions import OutboundGroupSession
 from nio.store import SqliteStore
 
 from agentpod_bot.demo.person import FILTER, POLL_MS, Event, Person
@@ -72,6 +73,7 @@ class E2EPerson(Person):
         self._login = login
         self._folder = folder
         self._rotation: dict[str, int | None] = {}
+        self._kept_back: dict[str, bytes] = {}
         self._turn = asyncio.Lock()
         self._open = contextlib.AsyncExitStack()
 
@@ -142,19 +144,30 @@ class E2EPerson(Person):
         """Send something as an encrypted event that is one already, or only says that it is."""
         return await super().send(room_id, content, event_type=ENCRYPTED)
 
-    async def sealed(self, room_id: str, content: Mapping[str, Any]) -> dict[str, Any]:
-        """The content of an encrypted event, which is not sent; its key has been shared."""
+    async def send_without_key(self, room_id: str, content: Mapping[str, Any]) -> str:
+        """Send something encrypted whose key nobody gets before `give_key`."""
         await self._knows(room_id)
         async with self._turn:
-            await self._keep_up()
-            if self._nio.olm.should_share_group_session(room_id):
-                await self._nio.joined_members(room_id)
-                await self._keep_up()
-                await self._nio.share_group_session(room_id, ignore_unverified_devices=True)
+            await self._nio.joined_members(room_id)
+            self._nio.olm.create_outbound_group_session(room_id)
+            session = self._nio.olm.outbound_group_sessions[room_id]
+            self._kept_back[room_id] = session.pickle()
+            session.shared = True
             _, encrypted = self._nio.encrypt(room_id, "m.room.message", copy.deepcopy(dict(content)))
-            return dict(encrypted)
+            self.forget_session(room_id)
+        return await self.send_raw(room_id, encrypted)
 
-    def forget_sessions(self, room_id: str) -> None:
+    async def give_key(self, room_id: str) -> None:
+        """Give everybody's devices the key of what was last sent without."""
+        async with self._turn:
+            await self._keep_up()
+            session = OutboundGroupSession.from_pickle(self._kept_back.pop(room_id))
+            self._nio.olm.outbound_group_sessions[room_id] = session
+            told = await self._nio.share_group_session(room_id, ignore_unverified_devices=True)
+            assert isinstance(told, nio.ShareGroupSessionResponse), told
+            self.forget_session(room_id)
+
+    def forget_session(self, room_id: str) -> None:
         """Encrypt what comes next with a new session."""
         self._nio.invalidate_outbound_session(room_id)
 
@@ -243,7 +256,7 @@ class E2EPerson(Person):
         messages = self._rotation[room_id]
         session = self._nio.olm.outbound_group_sessions.get(room_id)
         if messages is not None and session is not None and session.message_count >= messages:
-            self.forget_sessions(room_id)
+            self.forget_session(room_id)
 
     def _shown(self, room_id: str, event: Event) -> Event:
         """An event as a client shows it."""

@@ -207,10 +207,23 @@ async def test_a_dropped_message_was_taken_and_leaves_what_it_was_for_undecrypta
     lost = await bot.send(sealed_room, "lost")
     await person.until(sealed_room, lambda event: event["event_id"] == lost)
     assert person.undecryptable == {lost}
-    bot.forget_sessions(sealed_room)
+    bot.forget_session(sealed_room)
     await bot.send(sealed_room, "read")
     await person.until(sealed_room, says("read"))
     assert person.undecryptable == {lost}
+
+
+async def test_what_was_sent_without_its_key_is_read_once_the_key_is_given(
+    people: People, sealed_room: RoomId, pod: UserId, owner: UserId
+) -> None:
+    bot, person = await people.on(pod, "POD"), await people.on(owner, "PHONE")
+    sent = await person.send_without_key(sealed_room, {"msgtype": "m.text", "body": "late"})
+    await person.send(sealed_room, "in time")
+    await bot.until(sealed_room, says("in time"))
+    assert bot.undecryptable == {sent}
+    await person.give_key(sealed_room)
+    await bot.until(sealed_room, says("late"))
+    assert bot.undecryptable == set()
 
 
 PATHS = {
