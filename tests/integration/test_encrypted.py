@@ -217,6 +217,7 @@ async def test_a_ciphertext_counts_once_and_for_nobody_but_whose_device_made_it(
     owner: E2EPerson,
     cast: Cast,
     people: People,
+    *,
     register: Callable[[str], Awaitable[Account]],
 ) -> None:
     second = await register("second")
