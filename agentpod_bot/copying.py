@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from agentpod_bot.core.ids import EventId, Row
     from agentpod_bot.core.model import Attachment, Copy
 
@@ -36,6 +38,6 @@ class CopyTx(Protocol):
         """Note that the copy cannot be answered any more; False where that was noted before."""
         ...
 
-    def attach_copy(self, row: Row, attachment: Attachment, *, uri: str | None = None) -> None:
-        """Note where the copy's file is."""
+    def attach_copy(self, row: Row, attachment: Attachment, *, file: Mapping[str, Any] | None = None) -> None:
+        """Note where the copy's file is; `file` as for a question's."""
         ...

@@ -182,9 +182,17 @@ class Tx(CopyTx, CallbackTx, Protocol):
         ...
 
     def attach(
-        self, row: Row, attachment: Attachment, *, uri: str | None = None, offered: tuple[Offered, ...] | None = None
+        self,
+        row: Row,
+        attachment: Attachment,
+        *,
+        file: Mapping[str, Any] | None = None,
+        offered: tuple[Offered, ...] | None = None,
     ) -> None:
-        """Note where the file of a question is; with `offered`, what the question offers because of that."""
+        """Note where the file of a question is, and with `offered`, what the question offers because of that.
+
+        `file` is what `Homeserver.upload` returned, in place of an earlier one.
+        """
         ...
 
     def due(self, now_ms: int) -> tuple[Question, ...]:
@@ -330,12 +338,15 @@ class Tx(CopyTx, CallbackTx, Protocol):
         """Move the position: the last thing that a sync's transaction does."""
         ...
 
-    def is_encrypted(self, room_id: RoomId) -> bool:
-        """Whether the room was ever seen encrypted; that is never undone."""
+    def is_encrypted(self, room_id: RoomId, *, judged: bool = False) -> bool:
+        """Whether the room was ever seen encrypted; that is never undone.
+
+        With `judged`: whether events of it were judged as those of an encrypted room.
+        """
         ...
 
-    def mark_encrypted(self, room_id: RoomId) -> None:
-        """Remember that the room is encrypted."""
+    def mark_encrypted(self, room_id: RoomId, *, judged: bool) -> None:
+        """Remember that the room is encrypted, and that events of it are judged by that; never less than before."""
         ...
 
     # the rest

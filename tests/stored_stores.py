@@ -51,6 +51,9 @@ if TYPE_CHECKING:
 FOLDER = Path(__file__).parent / "golden" / "stores"
 SMALL_PAGE = 1024
 CI = ClientName("ci")
+ENCRYPTED_FILE = {
+    "file": {"url": "mxc://hs.example/copy", "key": {"k": "secret"}, "iv": "iv", "hashes": {"sha256": "h"}}
+}
 
 
 def fill(tx: Tx) -> None:
@@ -79,7 +82,7 @@ def fill(tx: Tx) -> None:
     tx.progress(decided.row, progress)
     for attachment in Attachment:
         stored = tx.insert(question(next(numbers), client=CI))
-        tx.attach(stored.row, attachment, uri=f"mxc://hs.example/{attachment.value}")
+        tx.attach(stored.row, attachment, file={"url": f"mxc://hs.example/{attachment.value}"})
     held = tx.insert(question(next(numbers), harness="claude-code", hold=Hold("claude-code:main:aa")))
     copied(tx, pending.row, held.row)
     first = insert_closed(tx, number := next(numbers), ended(Outcome.SUPERSEDED))
@@ -106,7 +109,8 @@ def fill(tx: Tx) -> None:
     tx.mark_seen(ROOM, EventId("$one"), T0)
     tx.mark_seen(ROOM, EventId("$two"), T0 + 1)
     tx.move(BOT, "s72594_4483_1934")
-    tx.mark_encrypted(OTHER_ROOM)
+    tx.mark_encrypted(ROOM, judged=False)
+    tx.mark_encrypted(OTHER_ROOM, judged=True)
     tx.touch(T0)
     tx.call_back(decided, WebhookId("msg_0123"), T0 + 6)
     recorded(tx, queued, decided)
@@ -133,9 +137,8 @@ def recorded(tx: Tx, queued: Question, decided: Question) -> None:
 def copied(tx: Tx, *rows: Row) -> None:
     """Copies of questions; the first is shown, ended and withdrawn."""
     for row in rows:
-        uri = "mxc://hs.example/copy"
         tx.add_copy(
-            row, Copy(route=RouteName("boss"), room_id=OTHER_ROOM, asked_at_ms=T0, offered=OFFERED, file_uri=uri)
+            row, Copy(route=RouteName("boss"), room_id=OTHER_ROOM, asked_at_ms=T0, offered=OFFERED, file=ENCRYPTED_FILE)
         )
     tx.post_copy(rows[0], EventId("$copy"))
     tx.show_copy(rows[0], EventId("$copy"), T0 + 2)
@@ -166,7 +169,9 @@ def readout(tx: Tx) -> dict[str, Any]:
         "seen": [tx.seen(EventId(name)) for name in ("$one", "$two", "$three")],
         "newest_seen": tx.newest_seen(ROOM),
         "position": tx.position(BOT),
-        "encrypted": [tx.is_encrypted(room_id) for room_id in (ROOM, OTHER_ROOM)],
+        "encrypted": [
+            tx.is_encrypted(room_id, judged=judged) for room_id in (ROOM, OTHER_ROOM) for judged in (False, True)
+        ],
     }
     plain: dict[str, Any] = json.loads(json.dumps(_plain(read), sort_keys=True))
     return plain

@@ -53,7 +53,7 @@ def assemble(
     call_back: Callable[[], None] | None = None,
 ) -> Parts:
     """Build the parts around one store and one account. `call_back` is told of outcomes that are to be posted."""
-    world = World(policy, homeserver)
+    world = World(policy, homeserver, store)
     means = Means(world, clock, chance, Rates(clock))
     waiters = Waiters()
     bell = Bell()

@@ -31,7 +31,8 @@ class ClosedRoutes:
         closed: dict[RouteName, str] = {}
         for name, route in policy.routes.items():
             try:
-                check_reachable(policy, route, self._world.room(route.room_id))
+                room = self._world.room(route.room_id)
+                check_reachable(policy, route, room, can_encrypt=self._world.can_encrypt)
             except Unavailable as error:
                 closed[name] = error.code
         return closed

@@ -21,6 +21,7 @@ from agentpod_bot.core.model import Attachment, Copy, Status
 from agentpod_bot.core.policy import check_reachable
 from agentpod_bot.core.votes import check_decidable
 from agentpod_bot.errors import AgentpodError, Invalid, TooLarge, Unavailable
+from agentpod_bot.render.attachment import fits
 from agentpod_bot.render.question import compose
 
 if TYPE_CHECKING:
@@ -97,17 +98,16 @@ def escalate(tx: Tx, question: Question, *, after: After, means: Means) -> None:
     Raises `Unavailable` and its kinds where nobody there could decide it now, `TooLarge` or
     `Invalid` where that room cannot be shown the same question; nothing is written then.
     """
-    policy, asked, now_ms = means.world.policy, question.asked, means.clock.now_ms()
+    world, asked, now_ms = means.world, question.asked, means.clock.now_ms()
+    policy = world.policy
     target = policy.on_behalf(_target(policy, question), question)
-    room = check_reachable(policy, target, means.world.room(target.room_id))
+    room = check_reachable(policy, target, world.room(target.room_id), can_encrypt=world.can_encrypt)
     masked = asked.masked or target.mask_secrets
-    attachment, file_uri = asked.attachment, asked.file_uri
+    attachment, file = asked.attachment, asked.file
     if attachment in WITH_FILE:  # the file of the first room may say more than this one is to see
-        same = masked == asked.masked
-        attachment, file_uri = (Attachment.UPLOADED, file_uri) if same else (Attachment.WANTED, None)
-    there = replace(
-        asked, route=target.name, room_id=target.room_id, masked=masked, attachment=attachment, file_uri=file_uri
-    )
+        same = masked == asked.masked and fits(file, encrypted=room.encrypted is True)
+        attachment, file = (Attachment.UPLOADED, file) if same else (Attachment.WANTED, None)
+    there = replace(asked, route=target.name, room_id=target.room_id, masked=masked, attachment=attachment, file=file)
     new, content = compose(
         there,
         mentions=approvers_there(target, room),
@@ -124,7 +124,7 @@ def escalate(tx: Tx, question: Question, *, after: After, means: Means) -> None:
         offered=new.offered,
         masked=masked,
         attachment=new.attachment,
-        file_uri=new.file_uri if new.attachment is Attachment.UPLOADED else None,
+        file=new.file if new.attachment is Attachment.UPLOADED else None,
     )
     if not tx.add_copy(question.row, copy):
         return

@@ -59,7 +59,7 @@ from agentpod_bot.core.scene import (
     WhyLeft,
 )
 from agentpod_bot.core.structured import judge_structured
-from agentpod_bot.errors import MatrixError, Unavailable
+from agentpod_bot.errors import MatrixError, StoreUnavailable, Unavailable
 
 if TYPE_CHECKING:
     from agentpod_bot.broker.commit import Commit
@@ -113,6 +113,7 @@ class Inbox:
         """Handle one response. Raises `Unavailable` where it has to be handled again later."""
         world = self._means.world
         parts = [part for part in batch.rooms if part.room_id in world.heard()]
+        world.switch_on(parts)
         for part in parts:
             if not world.known(part.room_id):
                 try:
@@ -122,6 +123,7 @@ class Inbox:
         if not all(world.known(part.room_id) for part in parts):
             # The position must not move past events that nobody could judge.
             raise Unavailable("the state of a room is not known now", retry_after_s=1)
+        world.switch_on(parts)
 
         def work(tx: Tx, after: After) -> dict[RoomId, RoomState]:
             rooms = {part.room_id: self._process_part(tx, part, after) for part in parts}
@@ -134,7 +136,7 @@ class Inbox:
             world.forget(room_id)  # who else is there was not in this response
             try:
                 await world.refresh(room_id)
-            except MatrixError as error:  # read again soon, by whoever keeps rooms known
+            except (MatrixError, StoreUnavailable) as error:  # read again soon, by whoever keeps rooms known
                 log.warning("room_state_unknown", room_id=room_id, error=error.code)
         if parts:
             self._joining.closed.look()
@@ -149,9 +151,9 @@ class Inbox:
         new = replace(part, timeline=tuple(event for event in part.timeline if not tx.seen(event.event_id)))
         room = self._means.world.after(new)
         switched = any(isinstance(event, EncryptionOn) for event in new.timeline)
-        was_clear = switched and not tx.is_encrypted(part.room_id)
+        was_clear = switched and not tx.is_encrypted(part.room_id, judged=True)
         if room.encrypted:
-            tx.mark_encrypted(part.room_id)
+            tx.mark_encrypted(part.room_id, judged=True)
         now = replace(room, encrypted=False) if was_clear else room
         for event in new.timeline:
             if isinstance(event, EncryptionOn):

@@ -29,7 +29,7 @@ from agentpod_bot.broker.change import (
     change,
 )
 from agentpod_bot.broker.reminders import REMINDERS, hushed, is_held, lowered, notified
-from agentpod_bot.broker.uploads import MOST_TRIES, Uploads
+from agentpod_bot.broker.uploads import MOST_TRIES, Uploads, is_to_upload
 from agentpod_bot.broker.votes import standing
 from agentpod_bot.core.kept import Effect, Priority
 from agentpod_bot.core.lifecycle import Posted, Undelivered
@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from agentpod_bot.broker.waiters import Waiters
     from agentpod_bot.core.ids import EventId, RoomId
     from agentpod_bot.core.model import Question
+    from agentpod_bot.core.room import RoomState
     from agentpod_bot.ports import Homeserver, Meter, Store, Tx
 
 log = structlog.get_logger(__name__)
@@ -129,7 +130,7 @@ class Outbox:
         It saves the first question of a quiet room a transaction. True: `go` must follow.
         """
         idle = self._tasks is not None and room_id not in self._busy and not self._waits(room_id)
-        if idle and self._means.world.may_send(room_id):
+        if idle and self._means.world.writable(room_id) is not None:
             self._busy.add(room_id)
             return True
         return False
@@ -177,7 +178,7 @@ class Outbox:
         """Send `ready`, then a room's due effects until there is none, or the room has to wait."""
         try:
             while not self._waits(room_id):
-                if not self._means.world.may_send(room_id):
+                if self._means.world.writable(room_id) is None:
                     # Never clear text into a room that is, or might be, encrypted.
                     self._pause(room_id, SHUT_RETRY_MS)
                     return
@@ -288,23 +289,28 @@ class Outbox:
 
     async def _try(self, ready: Ready) -> Turn:
         """Send one effect; returns what comes next, which is nothing known where the room has to wait."""
-        effect = ready.effect
+        effect, question = ready.effect, ready.question
         content = effect.content
-        if effect.effect == UPLOAD and ready.question is not None:
-            await self._upload(effect, ready.question)
+        room = self._means.world.writable(effect.room_id)
+        if room is not None and question is not None and is_to_upload(effect, question, room):
+            await self._upload(effect, question, room)
             return Turn(None)
-        if content is None and ready.question is not None:
-            await self._waiters.settled(ready.question.row, up_to_s=SETTLE_S)
+        if content is None and question is not None:
+            await self._waiters.settled(question.row, up_to_s=SETTLE_S)
             content = await self._store.run(lambda tx: _render(tx, effect, self._means))
         if content is None:
             return Turn(None)
         kind = effect.effect.split(":", 1)[0]
+        now = self._means.world.writable(effect.room_id)
+        if room is None or now is None or now.encrypted != room.encrypted:  # as it is now, and not when the turn came
+            self._not_taken(effect)
+            self._pause(effect.room_id, FIRST_RETRY_MS)
+            return Turn(None)
         try:
-            event_id = await self._homeserver.send(effect.room_id, effect.event_type, content, effect.txn_id)
+            event_id = await self._homeserver.send(now, effect.event_type, content, effect.txn_id)
         except RateLimited as error:
             self._last_429_ms = self._means.clock.now_ms()
-            if effect.attempts == 1 or effect.effect_id in self._never_taken:
-                self._never_taken.add(effect.effect_id)
+            self._not_taken(effect)
             self._pause(effect.room_id, error.retry_after_ms)
             await self._later(effect, error.retry_after_ms, kind, error.code)
             return Turn(None)
@@ -338,20 +344,27 @@ class Outbox:
         if effect.effect == FILE and question is not None:
             places.attach(tx, question, Attachment.SHOWN)
 
-    async def _upload(self, effect: Effect, question: Question) -> None:
+    def _not_taken(self, effect: Effect) -> None:
+        """The homeserver did not take this try, for certain; where it took none before, it has nothing of it."""
+        if effect.attempts == 1:
+            self._never_taken.add(effect.effect_id)
+
+    async def _upload(self, effect: Effect, question: Question, room: RoomState) -> None:
         try:
-            await self._uploads.upload(effect, question)
+            await self._uploads.upload(effect, question, room)
         except RateLimited as error:
             self._last_429_ms = self._means.clock.now_ms()
             self._pause(effect.room_id, error.retry_after_ms)
             await self._later(effect, error.retry_after_ms, UPLOAD, error.code)
         except (HomeserverUnavailable, TokenRefused) as error:
-            if effect.attempts >= MOST_TRIES:
+            if effect.effect == UPLOAD and effect.attempts >= MOST_TRIES:
                 await self._uploads.fail(effect, question, error)
                 return
             wait_ms = self._backoff_ms(effect.attempts)
             self._pause(effect.room_id, wait_ms)
             await self._later(effect, wait_ms, UPLOAD, error.code)
+        except Refused as error:
+            await self._refused(Ready(effect, question), UPLOAD, error)
 
     async def _later(self, effect: Effect, wait_ms: int, kind: str, why: str) -> None:
         self._meter.send_failed(kind, why)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from agentpod_bot.core.copies import seen_in
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from agentpod_bot.core.ids import EventId, RoomId, Row
     from agentpod_bot.core.model import Attachment, Question
     from agentpod_bot.ports import Tx
@@ -39,9 +41,9 @@ def show_closed(tx: Tx, question: Question, shown_ts: int) -> None:
         tx.show_copy_closed(question.row, shown_ts)
 
 
-def attach(tx: Tx, question: Question, attachment: Attachment, *, uri: str | None = None) -> None:
+def attach(tx: Tx, question: Question, attachment: Attachment, *, file: Mapping[str, Any] | None = None) -> None:
     """Note where its file is."""
     if question.original is None:
-        tx.attach(question.row, attachment, uri=uri)
+        tx.attach(question.row, attachment, file=file)
     else:
-        tx.attach_copy(question.row, attachment, uri=uri)
+        tx.attach_copy(question.row, attachment, file=file)

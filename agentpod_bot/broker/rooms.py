@@ -8,7 +8,7 @@ import structlog
 
 from agentpod_bot.broker.closed_routes import ClosedRoutes
 from agentpod_bot.broker.commit import Bell
-from agentpod_bot.errors import MatrixError, Refused
+from agentpod_bot.errors import MatrixError, Refused, StoreUnavailable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -48,7 +48,7 @@ class Rooms:
         for room_id in self._world.unknown() | self._world.powerless():
             try:
                 await self._world.refresh(room_id)
-            except MatrixError as error:
+            except (MatrixError, StoreUnavailable) as error:
                 log.warning("room_state_unknown", room_id=room_id, error=error.code)
                 done = False
         self.closed.look()

@@ -70,10 +70,11 @@ def submit(
     check(asked.options)
     now_ms = means.clock.now_ms()
     expires_at_ms = _deadline(asked, means.world.policy.limits, now_ms)
-    trouble = means.world.trouble()
+    world = means.world
+    trouble = world.trouble()
     if trouble is not None:
         raise Unavailable(trouble)
-    room = check_reachable(means.world.policy, route, means.world.room(route.room_id))
+    room = check_reachable(world.policy, route, world.room(route.room_id), can_encrypt=world.can_encrypt)
     if earlier is not None and earlier.is_open:
         change(tx, earlier, Superseded(), after, means)
     check_caps(

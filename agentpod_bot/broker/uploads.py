@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from agentpod_bot.broker.change import FILE, MESSAGE, QUESTION, After, Means, change
-from agentpod_bot.broker.places import attach
+from agentpod_bot.broker.change import FILE, MESSAGE, QUESTION, UPLOAD, After, Means, change
+from agentpod_bot.broker.places import attach, read
 from agentpod_bot.broker.reminders import approvers_there
 from agentpod_bot.core.kept import Priority
 from agentpod_bot.core.lifecycle import Undelivered
 from agentpod_bot.core.model import Attachment
 from agentpod_bot.errors import Invalid, Refused, TooLarge
-from agentpod_bot.render.attachment import CONTENT_TYPE, filename, full_text
+from agentpod_bot.render.attachment import CONTENT_TYPE, file_message, filename, fits, full_text
 from agentpod_bot.render.question import compose
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from agentpod_bot.broker.commit import Commit
     from agentpod_bot.core.kept import Effect
     from agentpod_bot.core.model import Question
+    from agentpod_bot.core.room import RoomState
     from agentpod_bot.errors import MatrixError
     from agentpod_bot.ports import Homeserver, Tx
 
@@ -28,6 +31,12 @@ log = structlog.get_logger(__name__)
 
 MOST_TRIES = 4
 """After so many failures the question goes out without its file, and without anything that approves."""
+
+
+def is_to_upload(effect: Effect, question: Question, room: RoomState) -> bool:
+    """Whether a file is uploaded now: it is its turn, or its event's in a room that changed since it was."""
+    unfit = effect.effect == FILE and not fits(question.asked.file, encrypted=room.encrypted is True)
+    return effect.effect == UPLOAD or unfit
 
 
 class Uploads:
@@ -38,26 +47,40 @@ class Uploads:
         self._means = means
         self._commit = commit
 
-    async def upload(self, effect: Effect, question: Question) -> None:
-        """Upload one file. A failure that can pass is raised, to be tried again; the last one is not."""
+    async def upload(self, effect: Effect, question: Question, room: RoomState) -> None:
+        """Upload one file. What the homeserver never will take leaves a new question without its file.
+
+        A failure that can pass is raised, to be tried again; and so is every one of a
+        question that is in the room already.
+        """
+        text = full_text(question.asked).encode()
         try:
-            uri = await self._homeserver.upload(
-                filename(question.asked), CONTENT_TYPE, full_text(question.asked).encode()
-            )
+            file = await self._homeserver.upload(room, filename(question.asked), CONTENT_TYPE, text)
         except Refused as error:
+            if effect.effect != UPLOAD:
+                raise
             await self.fail(effect, question, error)
-        else:
-            await self._commit(lambda tx, after: self._uploaded(tx, after, effect, question, uri=uri))
+            return
+        done = self._uploaded if effect.effect == UPLOAD else self._uploaded_again
+        await self._commit(lambda tx, after: done(tx, after, effect, question, file=file))
 
     async def fail(self, effect: Effect, question: Question, error: MatrixError) -> None:
         """Have the question go out without its file: then nothing that approves is offered."""
         log.warning("upload_failed", room_id=effect.room_id, error=error.code, tries=effect.attempts)
         await self._commit(lambda tx, after: self._failed(tx, after, effect, question))
 
-    def _uploaded(self, tx: Tx, after: After, effect: Effect, question: Question, *, uri: str) -> None:
+    def _uploaded(self, tx: Tx, after: After, effect: Effect, question: Question, *, file: Mapping[str, Any]) -> None:
         tx.abandon(effect.effect_id, "uploaded")
-        attach(tx, question, Attachment.UPLOADED, uri=uri)
+        attach(tx, question, Attachment.UPLOADED, file=file)
         tx.enqueue(self._means.effect(effect.room_id, FILE, Priority.FILE, None, row=question.row, event_type=MESSAGE))
+        after.rooms.add(effect.room_id)
+
+    @staticmethod
+    def _uploaded_again(tx: Tx, after: After, effect: Effect, question: Question, *, file: Mapping[str, Any]) -> None:
+        now = read(tx, question.row, effect.room_id)
+        if now is not None and now.is_open:
+            attach(tx, now, Attachment.UPLOADED, file=file)
+            tx.fill(effect.effect_id, file_message(replace(now, asked=replace(now.asked, file=file))))
         after.rooms.add(effect.room_id)
 
     def _failed(self, tx: Tx, after: After, effect: Effect, question: Question) -> None:

@@ -18,14 +18,15 @@ if TYPE_CHECKING:
     from agentpod_bot.core.ids import RoomId, UserId
     from agentpod_bot.core.policy import Policy
     from agentpod_bot.core.room import RoomBatch
-    from agentpod_bot.ports import Homeserver
+    from agentpod_bot.ports import Homeserver, Store, Tx
 
 
 class World:
     """The policy in force and the last known state of every configured room."""
 
-    def __init__(self, policy: Policy, homeserver: Homeserver) -> None:
+    def __init__(self, policy: Policy, homeserver: Homeserver, store: Store) -> None:
         self._policy = policy
+        self._store = store
         self.trouble: Callable[[], str | None] = lambda: "the first sync is not done yet"
         """Why nothing can be asked now (never synced, token refused, sync stale), or None."""
         self.held: Callable[[], bool] = lambda: False
@@ -60,19 +61,54 @@ class World:
         room = self._rooms.get(room_id)
         return room is not None and _is_known(room)
 
-    def may_send(self, room_id: RoomId) -> bool:
-        """Whether clear text may go into the room now: never where it is, or might be, encrypted."""
+    @property
+    def can_encrypt(self) -> bool:
+        """Whether the bot has keys to encrypt with."""
+        return self._homeserver.can_encrypt
+
+    def writable(self, room_id: RoomId) -> RoomState | None:
+        """The room as it is known now, if something may be sent into it; None otherwise.
+
+        Nothing may where it is not known whether the room is encrypted, or it is in a way
+        that the bot cannot.
+        """
         room = self._rooms.get(room_id)
-        return room is not None and room.bot_joined and room.encrypted is False and not self.held()
+        if room is None or not room.bot_joined or self.held():
+            return None
+        match room.encrypted:
+            case None:
+                return None
+            case True:
+                return room if self.can_encrypt and room.encryption.is_megolm else None
+            case False:
+                return room
 
     async def refresh(self, room_id: RoomId) -> None:
-        """Ask the homeserver for a room's state; asked again where a sync changed it meanwhile."""
+        """Ask the homeserver for a room's state; asked again where a sync changed it meanwhile.
+
+        A room that was ever seen encrypted is encrypted, whatever the homeserver says now.
+        Raises `MatrixError`, and `StoreUnavailable` where that cannot be looked up or kept.
+        """
         while True:
             before = self._touched[room_id]
-            room = await self._homeserver.room_state(room_id)
+            asked = await self._homeserver.room_state(room_id)
+            room = await self._store.run(lambda tx, asked=asked: _remembered(tx, asked))  # type: ignore[misc]  # bound now
             if self._touched[room_id] == before:
                 self._rooms[room_id] = room
                 return
+
+    def switch_on(self, parts: Iterable[RoomBatch]) -> None:
+        """Take over at once where parts of a response switch encryption on: nothing may go out in clear meanwhile.
+
+        It is never undone, so it holds also where the rest of the response is handled later.
+        """
+        for part in parts:
+            room = self._rooms.get(part.room_id)
+            for event in (*part.state, *part.timeline):
+                if room is not None and not room.encrypted and isinstance(event, EncryptionOn):
+                    room = replace(room, encrypted=True, encryption=event.encryption)
+                    self._touched[part.room_id] += 1
+                    self._rooms[part.room_id] = room
 
     def heard(self) -> frozenset[RoomId]:
         """Rooms whose events are judged: those of the configuration, and those with questions of an earlier one."""
@@ -104,9 +140,13 @@ class World:
         for room_id, room in rooms.items():
             self._touched[room_id] += 1
             old = self._rooms.get(room_id)
-            # Where the batch knew no powers, they may have been read while it was handled.
-            unknown = room.powers is None
-            self._rooms[room_id] = replace(room, powers=old.powers, creators=old.creators) if old and unknown else room
+            # What the batch did not know may have been read while it was handled.
+            new = room
+            if old is not None and room.powers is None:
+                new = replace(new, powers=old.powers, creators=old.creators)
+            if old is not None and old.encrypted and not room.encrypted:
+                new = replace(new, encrypted=True, encryption=old.encryption)
+            self._rooms[room_id] = new
         return frozenset(entered)
 
     def forget(self, room_id: RoomId) -> None:
@@ -131,6 +171,15 @@ def _is_known(room: RoomState) -> bool:
     return room.encrypted is not None or not room.bot_joined
 
 
+def _remembered(tx: Tx, room: RoomState) -> RoomState:
+    """A room's state as it was asked for, with what the store remembers of it."""
+    if room.encrypted:
+        tx.mark_encrypted(room.room_id, judged=False)  # its timeline may still show when that began
+    elif room.encrypted is False and tx.is_encrypted(room.room_id):
+        return replace(room, encrypted=True)
+    return room
+
+
 def _after(room: RoomState, part: RoomBatch, own: UserId) -> RoomState:
     events: Iterable[object] = (*part.state, *part.timeline)
     for event in events:
@@ -139,8 +188,8 @@ def _after(room: RoomState, part: RoomBatch, own: UserId) -> RoomState:
                 room = replace(room, joined=room.joined | {user_id}, bot_joined=room.bot_joined or user_id == own)
             case Membered(user_id=user_id):
                 room = replace(room, joined=room.joined - {user_id}, bot_joined=room.bot_joined and user_id != own)
-            case EncryptionOn():
-                room = replace(room, encrypted=True)
+            case EncryptionOn(encryption=encryption):
+                room = replace(room, encrypted=True, encryption=encryption)
             case Replaced():
                 room = replace(room, replaced=True)
             case Powered(powers=powers):

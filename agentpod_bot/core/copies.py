@@ -64,7 +64,7 @@ def _as_copied(whole: Question, copy: Copy) -> Question:
             offered=copy.offered,
             masked=copy.masked,
             attachment=copy.attachment,
-            file_uri=copy.file_uri,
+            file=copy.file,
         ),
         status=status,
         closing=closing,

@@ -6,9 +6,9 @@ of the Matrix specification.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from agentpod_bot.core.ids import (
     ClientName,
@@ -24,6 +24,8 @@ from agentpod_bot.core.ids import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from agentpod_bot.core.rate import Rate
 
 BOTS_OWN_REJECT = OptionId("agentpod.reject")
@@ -281,8 +283,8 @@ class NewQuestion:
     masked: bool = True
     """Whether secrets in its texts are hidden from the room."""
     attachment: Attachment = Attachment.NONE
-    file_uri: str | None = None
-    """Content URI of the uploaded file."""
+    file: Mapping[str, Any] | None = field(default=None, repr=False, hash=False)
+    """What an event needs to show the uploaded file (`ports.Homeserver.upload`): it may hold the key to read it."""
     requester: UserId | None = None
     """The person for whom the client asks, as the configuration said then; no request can name one."""
     harness: str = "native"
@@ -301,7 +303,7 @@ class Copy:
     """The options of the question, at their positions; printed as they are shown there."""
     masked: bool = True
     attachment: Attachment = Attachment.NONE
-    file_uri: str | None = None
+    file: Mapping[str, Any] | None = field(default=None, repr=False, hash=False)
     event_id: EventId | None = None
     shown_ts: int | None = None
     shown_closed_ts: int | None = None

@@ -185,8 +185,11 @@ class Policy:
         return route is not None and route.reactions is Reactions.SEED
 
 
-def check_reachable(policy: Policy, route: Route, room: RoomState | None) -> RoomState:
-    """Return the room if a question of this route reaches an approver there; raise the reason why there is none."""
+def check_reachable(policy: Policy, route: Route, room: RoomState | None, *, can_encrypt: bool) -> RoomState:
+    """Return the room if a question of this route reaches an approver there; raise the reason why there is none.
+
+    `can_encrypt` says whether the bot has keys to encrypt with.
+    """
     if not route.approvers:
         raise NoApprover(f"route {route.name} has no approver")
     if room is None:
@@ -198,11 +201,11 @@ def check_reachable(policy: Policy, route: Route, room: RoomState | None) -> Roo
     match room.encrypted:
         case None:
             raise Unavailable(f"whether the room of route {route.name} is encrypted is not known yet")
-        case True:
+        case True if not (can_encrypt and room.encryption.is_megolm):
             raise RoomEncryptedWithoutCrypto(
                 f"the room of route {route.name} is encrypted, and this bot cannot encrypt", retry_after_s=60
             )
-        case False:
+        case True | False:
             pass
     if not any(policy.is_approver(user_id, route, room) for user_id in room.joined):
         raise ApproverNotInRoom(f"no approver of route {route.name} is in its room", retry_after_s=60)

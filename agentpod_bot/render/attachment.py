@@ -12,6 +12,8 @@ from agentpod_bot.render.presented import present
 from agentpod_bot.render.preview import visible_text
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from agentpod_bot.core.model import NewQuestion, Question
 
 CONTENT_TYPE = "text/plain"
@@ -37,19 +39,28 @@ def full_text(asked: NewQuestion) -> str:
     return "\n".join(lines).rstrip() + "\n"
 
 
+def fits(file: Mapping[str, Any] | None, *, encrypted: bool) -> bool:
+    """Whether an uploaded file can be shown in a room that is encrypted, or is not.
+
+    What was uploaded for the other kind never is: in clear everybody on the way can read it,
+    and its key is none of a room's that does not hide it.
+    """
+    return file is not None and ("file" in file) == encrypted
+
+
 def file_message(question: Question) -> dict[str, Any]:
     """Return the `m.file` event that shows the uploaded file in the question's thread; it pings nobody.
 
-    The question must have its event and its file's URI; `ValueError` otherwise.
+    The question must have its event and its file; `ValueError` otherwise.
     """
     asked = question.asked
-    if question.event_id is None or asked.file_uri is None:
+    if question.event_id is None or asked.file is None:
         raise ValueError("only a question that was posted and has a file can show it")
     return {
         "msgtype": "m.file",
         "body": sentences.full_text_of(asked),
         "filename": filename(asked),
-        "url": asked.file_uri,
+        **asked.file,
         "info": {"mimetype": CONTENT_TYPE, "size": len(full_text(asked).encode())},
         "m.mentions": {},
         "m.relates_to": in_thread(question.event_id),

@@ -12,6 +12,7 @@ from agentpod_bot.store.tables import copies, outbox
 from agentpod_bot.store.transaction import Transaction
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from typing import Any
 
     from agentpod_bot.core.ids import EventId, Row
@@ -31,11 +32,8 @@ _SHOW = (
 )
 _SHOW_CLOSED = update(copies).where(_THIS, _c.shown_closed_ts.is_(None)).values(shown_closed_ts=bindparam("at_ts"))
 _WITHDRAW = update(copies).where(_THIS, _c.withdrawn_at_ms.is_(None)).values(withdrawn_at_ms=bindparam("at_ms"))
-_ATTACH = (
-    update(copies)
-    .where(_THIS)
-    .values(attachment=bindparam("to_attachment"), file_uri=func.coalesce(bindparam("to_uri"), _c.file_uri))
-)
+_ATTACH = update(copies).where(_THIS).values(attachment=bindparam("to_attachment"))
+_KEEP_FILE = update(copies).where(_THIS).values(file=bindparam("to_file"))
 
 
 class Copies(Transaction):
@@ -67,7 +65,8 @@ class Copies(Transaction):
         """Note that the copy cannot be answered any more, once."""
         return self._change(_WITHDRAW, {"row": row, "at_ms": at_ms}) == 1
 
-    def attach_copy(self, row: Row, attachment: Attachment, *, uri: str | None = None) -> None:
+    def attach_copy(self, row: Row, attachment: Attachment, *, file: Mapping[str, Any] | None = None) -> None:
         """Note where the copy's file is."""
-        values: dict[str, Any] = {"row": row, "to_attachment": attachment.value, "to_uri": uri}
-        self._change(_ATTACH, values)
+        self._change(_ATTACH, {"row": row, "to_attachment": attachment.value})
+        if file is not None:
+            self._change(_KEEP_FILE, {"row": row, "to_file": dict(file)})

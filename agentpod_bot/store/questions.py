@@ -148,12 +148,9 @@ _DECISION = insert(decisions)
 _DELIVER = (
     update(questions).where(_THIS, _CLOSED, _q.delivered_at_ms.is_(None)).values(delivered_at_ms=bindparam("at_ms"))
 )
-_ATTACH = (
-    update(questions)
-    .where(_THIS)
-    .values(attachment=bindparam("to_attachment"), file_uri=func.coalesce(bindparam("to_uri"), _q.file_uri))
-)
-_ATTACH_AND_OFFER = _ATTACH.values(offered=bindparam("to_offered"))
+_ATTACH = update(questions).where(_THIS).values(attachment=bindparam("to_attachment"))
+_KEEP_FILE = update(questions).where(_THIS).values(file=bindparam("to_file"))
+_OFFER = update(questions).where(_THIS).values(offered=bindparam("to_offered"))
 _GIVE_UP = update(questions).where(_THIS).values(gave_up=True)
 _PROGRESS = update(questions).where(_THIS, _q.status == Status.DECIDED.value).values(progress=bindparam("latest"))
 # Written as the index has it: a library's own way to say it would not be matched with the index.
@@ -306,14 +303,19 @@ class Questions(Transaction):
         self._change(_PROGRESS, {"this": row, "latest": value_of_progress(progress)})
 
     def attach(
-        self, row: Row, attachment: Attachment, *, uri: str | None = None, offered: tuple[Offered, ...] | None = None
+        self,
+        row: Row,
+        attachment: Attachment,
+        *,
+        file: Mapping[str, Any] | None = None,
+        offered: tuple[Offered, ...] | None = None,
     ) -> None:
         """Note where the file of a question is, and what the question offers because of that."""
-        values: dict[str, Any] = {"this": row, "to_attachment": attachment.value, "to_uri": uri}
-        if offered is None:
-            self._change(_ATTACH, values)
-        else:
-            self._change(_ATTACH_AND_OFFER, values | {"to_offered": written_offers(offered)})
+        self._change(_ATTACH, {"this": row, "to_attachment": attachment.value})
+        if file is not None:
+            self._change(_KEEP_FILE, {"this": row, "to_file": dict(file)})
+        if offered is not None:
+            self._change(_OFFER, {"this": row, "to_offered": written_offers(offered)})
 
     def due(self, now_ms: int) -> tuple[Question, ...]:
         """Open questions whose deadline is reached, the earliest deadline first."""

@@ -66,7 +66,7 @@ COPY_COLUMNS = (
     cast(copies.c.offered, Text).label("copy_offered"),
     copies.c.masked.label("copy_masked"),
     copies.c.attachment.label("copy_attachment"),
-    copies.c.file_uri.label("copy_file_uri"),
+    copies.c.file.label("copy_file"),
 )
 """What `copy_of` reads, in its order."""
 
@@ -103,7 +103,7 @@ QUESTION_COLUMNS = (
     questions.c.raw,
     questions.c.masked,
     questions.c.attachment,
-    questions.c.file_uri,
+    questions.c.file,
     questions.c.harness,
     questions.c.held,
     questions.c.twin,
@@ -142,7 +142,7 @@ def values_of_question(question: NewQuestion) -> dict[str, Any]:
         "raw": question.raw,
         "masked": question.masked,
         "attachment": question.attachment.value,
-        "file_uri": question.file_uri,
+        "file": question.file,
         "harness": question.harness,
         "held": question.hold is not None,
         "twin": None if question.hold is None else question.hold.twin,
@@ -189,7 +189,7 @@ def question_of(record: Record[*tuple[Any, ...]]) -> Question:
         raw,
         masked,
         attachment,
-        file_uri,
+        file,
         harness,
         held,
         twin,
@@ -217,7 +217,7 @@ def question_of(record: Record[*tuple[Any, ...]]) -> Question:
         raw=raw,
         masked=masked,
         attachment=Attachment(attachment),
-        file_uri=file_uri,
+        file=file,
         requester=requester,
         harness=harness,
         hold=Hold(twin) if held else None,
@@ -248,7 +248,7 @@ def copy_of(  # noqa: PLR0917 - one argument for each column of a copy, in their
     offered: str,
     masked: bool,  # noqa: FBT001 - as above
     attachment: str,
-    file_uri: str | None,
+    file: Mapping[str, Any] | None,
 ) -> Copy | None:
     """The copy in the values of `COPY_COLUMNS`; None where the question has none."""
     if route is None:
@@ -264,7 +264,7 @@ def copy_of(  # noqa: PLR0917 - one argument for each column of a copy, in their
         offered=_read_all_offered(offered),
         masked=masked,
         attachment=Attachment(attachment),
-        file_uri=file_uri,
+        file=file,
     )
 
 
@@ -281,7 +281,7 @@ def values_of_copy(copy: Copy) -> dict[str, Any]:
         "offered": written_offers(copy.offered),
         "masked": copy.masked,
         "attachment": copy.attachment.value,
-        "file_uri": copy.file_uri,
+        "file": copy.file,
     }
 
 

@@ -101,7 +101,7 @@ questions = Table(
     Column("raw", LargeBinary, nullable=False),
     Column("masked", Boolean, nullable=False),
     Column("attachment", Text, nullable=False),
-    Column("file_uri", Text),
+    Column("file", DOCUMENT),  # may hold the key to read it
     Column("harness", Text, nullable=False),
     Column("held", Boolean, nullable=False),
     Column("twin", Text),
@@ -168,7 +168,7 @@ copies = Table(
     Column("offered", DOCUMENT, nullable=False),
     Column("masked", Boolean, nullable=False),
     Column("attachment", Text, nullable=False),
-    Column("file_uri", Text),
+    Column("file", DOCUMENT),  # may hold the key to read it
     CheckConstraint(one_of("attachment", Attachment), name="attachment"),
     Index("ix_copies_room_id", "room_id"),
     partial_index("ix_copies_event_id", "event_id", where="event_id IS NOT NULL"),
@@ -283,6 +283,7 @@ encrypted_rooms = Table(
     "encrypted_rooms",
     metadata,
     Column("room_id", Text, primary_key=True),
+    Column("judged", Boolean, nullable=False),
 )
 
 foreign_questions = Table(

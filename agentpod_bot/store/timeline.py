@@ -47,8 +47,12 @@ _new_position = insert(sync_positions)
 _MOVE = _new_position.on_conflict_do_update(
     index_elements=[sync_positions.c.user_id], set_={"next_batch": _new_position.excluded.next_batch}
 )
-_IS_ENCRYPTED = select(encrypted_rooms.c.room_id).where(encrypted_rooms.c.room_id == bindparam("room_id"))
-_MARK_ENCRYPTED = insert(encrypted_rooms).on_conflict_do_nothing(index_elements=[encrypted_rooms.c.room_id])
+_IS_ENCRYPTED = select(encrypted_rooms.c.judged).where(encrypted_rooms.c.room_id == bindparam("room_id"))
+_encrypted = insert(encrypted_rooms)
+_MARK_ENCRYPTED = _encrypted.on_conflict_do_update(
+    index_elements=[encrypted_rooms.c.room_id],
+    set_={"judged": or_(encrypted_rooms.c.judged, _encrypted.excluded.judged)},
+)
 
 _FORGET_QUESTIONS = delete(questions).where(
     questions.c.closed_at_ms < _BOUND,
@@ -122,13 +126,14 @@ class Timeline(Transaction):
         """Move the position."""
         self._change(_MOVE, {"user_id": user_id, "next_batch": next_batch})
 
-    def is_encrypted(self, room_id: RoomId) -> bool:
-        """Whether the room was ever seen encrypted."""
-        return self._first(_IS_ENCRYPTED, {"room_id": room_id}) is not None
+    def is_encrypted(self, room_id: RoomId, *, judged: bool = False) -> bool:
+        """Whether the room was ever seen encrypted; with `judged`, whether events of it were judged so."""
+        found: bool | None = self._value(_IS_ENCRYPTED, {"room_id": room_id})
+        return found is not None and (found or not judged)
 
-    def mark_encrypted(self, room_id: RoomId) -> None:
-        """Remember that the room is encrypted."""
-        self._change(_MARK_ENCRYPTED, {"room_id": room_id})
+    def mark_encrypted(self, room_id: RoomId, *, judged: bool) -> None:
+        """Remember that the room is encrypted, and whether events of it are judged by that."""
+        self._change(_MARK_ENCRYPTED, {"room_id": room_id, "judged": judged})
 
     def prune(self, closed_before_ms: int) -> int:
         """Forget what closed, ended, was sent or was processed before then; returns how many questions went.

@@ -55,13 +55,18 @@ class GatedHomeserver:
     def user_id(self) -> UserId:
         return self._own
 
-    async def send(self, room_id: RoomId, event_type: str, content: Mapping[str, Any], txn_id: TxnId) -> EventId:
-        sending = Sending(room_id, event_type, content, txn_id)
+    @property
+    def can_encrypt(self) -> bool:
+        return False
+
+    async def send(self, room: RoomState, event_type: str, content: Mapping[str, Any], txn_id: TxnId) -> EventId:
+        assert room.encrypted is False
+        sending = Sending(room.room_id, event_type, content, txn_id)
         self.sending.append(sending)
         return await sending.reply
 
-    async def upload(self, filename: str, content_type: str, content: bytes) -> str:
-        raise AssertionError((filename, content_type, len(content)))  # no question of the machine is that long
+    async def upload(self, room: RoomState, filename: str, content_type: str, content: bytes) -> Mapping[str, Any]:
+        raise AssertionError((room, filename, content_type, len(content)))  # no question of the machine is that long
 
     async def join(self, room_id: RoomId) -> None:
         raise AssertionError(room_id)

@@ -39,7 +39,7 @@ COPY = Copy(
     offered=OFFERED,
     masked=False,
     attachment=Attachment.UPLOADED,
-    file_uri="mxc://hs/1",
+    file={"url": "mxc://hs/1"},
 )
 THERE = EventId("$there")
 NOW = T0 + 10 * MINUTE
@@ -100,10 +100,10 @@ def test_what_its_room_shows_of_a_copy_is_kept_once(tx: Tx, copied: Question) ->
 
 def test_a_copy_that_the_timeline_shows_first_gets_its_id_from_there(tx: Tx, copied: Question) -> None:
     tx.show_copy(copied.row, THERE, 1)
-    tx.attach_copy(copied.row, Attachment.UPLOADED, uri="mxc://hs/2")
+    tx.attach_copy(copied.row, Attachment.UPLOADED, file={"url": "mxc://hs/2"})
     kept = now(tx, copied.row).copy
     assert kept is not None
-    assert (kept.event_id, kept.shown_ts, kept.file_uri) == (THERE, 1, "mxc://hs/2")
+    assert (kept.event_id, kept.shown_ts, kept.file) == (THERE, 1, {"url": "mxc://hs/2"})
 
 
 def test_each_room_has_the_question_with_its_own_place(tx: Tx, copied: Question) -> None:

@@ -393,15 +393,18 @@ def test_open_questions_whose_deadline_is_reached_are_due(tx: Tx) -> None:
     assert tx.next_deadline() == NOW - 5
 
 
+FILE = {"file": {"url": "mxc://hs.example/file", "key": {"k": "secret"}, "iv": "iv", "hashes": {"sha256": "hash"}}}
+
+
 def test_where_the_file_of_a_question_is_is_kept_and_what_it_offers_because_of_that(tx: Tx) -> None:
     stored = insert_pending(tx, 1, attachment=Attachment.WANTED)
     assert read(tx, stored).asked.attachment is Attachment.WANTED
-    tx.attach(stored.row, Attachment.UPLOADED, uri="mxc://hs.example/file")
+    tx.attach(stored.row, Attachment.UPLOADED, file=FILE)
     tx.attach(stored.row, Attachment.SHOWN)
     now = read(tx, stored).asked
-    assert (now.attachment, now.file_uri, now.offered) == (
+    assert (now.attachment, now.file, now.offered) == (
         Attachment.SHOWN,
-        "mxc://hs.example/file",
+        FILE,
         stored.asked.offered,
     )
     tx.attach(stored.row, Attachment.FAILED, offered=stored.asked.offered[:1])

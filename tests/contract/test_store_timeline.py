@@ -92,6 +92,16 @@ def test_an_event_is_seen_once_it_was_marked_and_the_last_one_marked_is_the_newe
     assert tx.newest_seen(OTHER_ROOM) == "$3"
 
 
+def test_a_room_that_was_seen_encrypted_is_so_for_ever_and_that_it_is_judged_so_is_never_taken_back(tx: Tx) -> None:
+    assert not tx.is_encrypted(ROOM)
+    tx.mark_encrypted(ROOM, judged=False)
+    assert (tx.is_encrypted(ROOM), tx.is_encrypted(ROOM, judged=True)) == (True, False)
+    tx.mark_encrypted(ROOM, judged=True)
+    tx.mark_encrypted(ROOM, judged=False)
+    assert tx.is_encrypted(ROOM, judged=True)
+    assert not tx.is_encrypted(OTHER_ROOM)
+
+
 def test_the_position_is_the_accounts_own_and_the_last_move_counts(tx: Tx) -> None:
     assert tx.position(BOT) is None
     tx.move(BOT, "s1")

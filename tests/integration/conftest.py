@@ -16,6 +16,7 @@ import pytest_asyncio
 
 from agentpod_bot.demo.homeserver import Account, PrivateSynapse
 from tests.integration.daemons import Daemon, Harness
+from tests.integration.people import People, give_keys
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 NUMBERS = itertools.count(1)
 PLACES = 13
-"""Rooms of the shared daemon: one for each test that takes a `place`."""
+"""Rooms of each kind of the shared daemon: one for each test that takes a `place`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,19 +52,28 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class House:
-    """The shared daemon and its rooms.
+class Shared:
+    """What the shared daemon has of one kind of rooms, plain or encrypted.
 
-    Its client `laptop` may use two further routes: `elsewhere`, into whose room the
-    stranger has not invited the bot, and `sealed`, whose room is encrypted.
+    Its client `laptop` may use the route `elsewhere`, into whose room the stranger has not
+    invited the bot.
     """
+
+    people: People
+    places: Iterator[tuple[str, str, Account]]
+    """Client, room id and approver, for one test each."""
+    route: str
+    elsewhere: str
+
+
+@dataclass(frozen=True, slots=True)
+class House:
+    """The shared daemon and its rooms of both kinds."""
 
     daemon: Daemon
     pod: Account
-    rooms: Iterator[tuple[str, str, Account]]
-    """Client, room id and approver, for one test each."""
+    of: dict[bool, Shared]
     tokens: dict[str, str]
-    elsewhere: str
     stranger: Account
     approver: Account
 
@@ -87,25 +97,46 @@ def register(synapse: PrivateSynapse) -> Callable[[str], Awaitable[Account]]:
     return fresh
 
 
+@pytest.fixture(params=[False, True], ids=["plain", "encrypted"])
+def sealed(request: pytest.FixtureRequest) -> bool:
+    """Whether the rooms are encrypted: every test of a daemon in a room runs with both kinds.
+
+    Modules whose tests are not about rooms override this.
+    """
+    is_sealed: bool = request.param
+    return is_sealed
+
+
 @pytest.fixture
-async def cast(synapse: PrivateSynapse, register: Callable[[str], Awaitable[Account]]) -> Cast:
+def people(synapse: PrivateSynapse, tmp_path: Path, *, sealed: bool) -> People:
+    """Accounts as somebody who reads and writes in rooms of this kind."""
+    return People(synapse, new_folder(tmp_path / "devices"), sealed)
+
+
+@pytest.fixture
+async def cast(people: People, register: Callable[[str], Awaitable[Account]]) -> Cast:
     """A bot's account and an approver, alone in a room of their own."""
     pod, owner = await register("pod"), await register("owner")
-    return Cast(await synapse.room(owner, pod), pod, owner)
+    return Cast(await people.room(owner, pod), pod, owner)
 
 
 @pytest.fixture
-async def owner(synapse: PrivateSynapse, cast: Cast) -> AsyncIterator[Person]:
+async def owner(people: People, cast: Cast) -> AsyncIterator[Person]:
     """The approver, reading and writing."""
-    async with synapse.person(cast.owner) as person:
+    async with people.at(cast.owner) as person:
         yield person
 
 
 @pytest.fixture
-async def daemon(synapse: PrivateSynapse, cast: Cast, tmp_path: Path) -> AsyncIterator[Daemon]:
+async def daemon(
+    synapse: PrivateSynapse, cast: Cast, owner: Person, tmp_path: Path, *, sealed: bool
+) -> AsyncIterator[Daemon]:
     """A daemon for the room, not started yet; the owner is its approver."""
+    del owner  # whose device is there before the first question is encrypted for it
     bot = (cast.pod.user_id, cast.pod.access_token)
     made = Daemon(tmp_path / "daemon", homeserver=synapse.url, bot=bot, rooms={"ops": cast.room_id})
+    if sealed:
+        await give_keys(made, cast.pod)
     try:
         yield made.approve(cast.owner.user_id)
     finally:
@@ -115,39 +146,46 @@ async def daemon(synapse: PrivateSynapse, cast: Cast, tmp_path: Path) -> AsyncIt
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def house(synapse: PrivateSynapse, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[House]:
     """One running daemon with a route, a client and an approver for each of its rooms."""
+    folder = tmp_path_factory.mktemp("house")
     pod, stranger, approver = [await synapse.register(f"{name}{next(NUMBERS)}") for name in ("pod", "eve", "owner")]
-    elsewhere, sealed = await synapse.room(stranger, approver), await synapse.room(approver, pod)
-    async with synapse.person(approver) as person:
-        await person.call("PUT", f"rooms/{sealed}/state/m.room.encryption", {"algorithm": "m.megolm.v1.aes-sha2"})
-    owners = {f"laptop{number}": await synapse.register(f"owner{next(NUMBERS)}") for number in range(PLACES)}
-    rooms = {client: await synapse.room(owner, pod) for client, owner in owners.items()}
-    folder = tmp_path_factory.mktemp("house") / "daemon"
+    devices = new_folder(folder / "devices")
+    shared, owners, rooms = {}, {}, {}
+    for sealed, kind in ((False, "plain"), (True, "sealed")):
+        people = People(synapse, devices, sealed)
+        places = []
+        for number in range(PLACES):
+            client, owner = f"{kind}{number}", await synapse.register(f"owner{next(NUMBERS)}")
+            rooms[client], owners[client] = await people.room(owner, pod), owner
+            places.append((client, rooms[client], owner))
+        elsewhere = f"{kind}-elsewhere"
+        rooms[elsewhere] = await people.room(stranger, approver)
+        shared[sealed] = Shared(people, iter(places), elsewhere, rooms[elsewhere])
+        for account in (*(owner for _, _, owner in places), stranger, approver):
+            async with people.at(account):  # their devices are there before the first question
+                pass
     daemon = Daemon(
-        folder,
-        homeserver=synapse.url,
-        bot=(pod.user_id, pod.access_token),
-        rooms=rooms | {"elsewhere": elsewhere, "sealed": sealed},
-    )
-    daemon.approve(approver.user_id)
+        folder / "daemon", homeserver=synapse.url, bot=(pod.user_id, pod.access_token), rooms=rooms
+    ).approve(approver.user_id)
+    await give_keys(daemon, pod)
     tokens = {}
     for client, owner in owners.items():
         tokens[client] = daemon.client(client)
         daemon.config["clients"][client]["routes"] = [client]
         daemon.config["routes"][client]["approvers"] = [owner.user_id]
-    daemon.config["clients"]["laptop"]["routes"] = ["elsewhere", "sealed"]
+    daemon.config["clients"]["laptop"]["routes"] = [each.route for each in shared.values()]
     try:
         await daemon.start()
-        places = iter([(client, rooms[client], owner) for client, owner in owners.items()])
-        yield House(daemon, pod, places, tokens, elsewhere, stranger, approver)
+        yield House(daemon, pod, shared, tokens, stranger, approver)
     finally:
         await daemon.stop()
 
 
 @pytest.fixture
-async def place(synapse: PrivateSynapse, house: House) -> AsyncIterator[Place]:
+async def place(house: House, *, sealed: bool) -> AsyncIterator[Place]:
     """A place at the shared daemon that no test used before."""
-    client, room_id, account = next(house.rooms, None) or pytest.fail("PLACES is less than the tests that take one")
-    async with house.daemon.harness(house.tokens[client]) as harness, synapse.person(account) as owner:
+    shared = house.of[sealed]
+    client, room_id, account = next(shared.places, None) or pytest.fail("PLACES is less than the tests that take one")
+    async with house.daemon.harness(house.tokens[client]) as harness, shared.people.at(account) as owner:
         yield Place(house.daemon, client, room_id, house.pod, account, owner, harness)
 
 
@@ -157,3 +195,9 @@ async def harness(daemon: Daemon) -> AsyncIterator[Harness]:
     await daemon.start()
     async with daemon.harness() as calling:
         yield calling
+
+
+def new_folder(path: Path) -> Path:
+    """A folder that was not there."""
+    path.mkdir()
+    return path

@@ -7,6 +7,7 @@ import sys
 from typing import TYPE_CHECKING
 
 import pytest
+import yaml
 
 from tests.integration import said
 from tests.integration.daemons import Daemon, ended, ran, running
@@ -21,18 +22,21 @@ pytestmark = pytest.mark.synapse
 
 
 @pytest.fixture
-async def logged_in(synapse: PrivateSynapse, daemon: Daemon, cast: Cast) -> Daemon:
-    """The daemon on a Unix socket, running with the token that `login` wrote."""
+async def logged_in(synapse: PrivateSynapse, daemon: Daemon, cast: Cast, *, sealed: bool) -> Daemon:
+    """The daemon on a Unix socket, running with the token, and for an encrypted room the keys, that `login` made."""
     daemon.listen_on_socket()
     password = daemon.secret("password", f"{cast.pod.password}\n")
     token_file = daemon.folder / "written by login"
+    keys = ["--e2e", "--e2e-store", str(daemon.folder / "keys made by login")] if sealed else ["--no-e2e"]
     login = [sys.executable, "-m", "agentpod_bot", "login", "--homeserver", synapse.url, "--user", cast.pod.user_id]
-    told = await ran([*login, "--output", str(token_file), "--password-file", password])
+    told = await ran([*login, "--output", str(token_file), "--password-file", password, *keys])
     assert told.code == 0, told
     assert token_file.stat().st_mode & 0o777 == 0o600
     assert token_file.read_text().strip() not in told.out + told.err
     assert cast.pod.password not in told.out + told.err
-    daemon.config["homeserver"]["access_token_file"] = str(token_file)
+    printed = yaml.safe_load(told.out.partition("For the configuration file:\n")[2])
+    assert ("e2e" in printed) == sealed
+    daemon.config |= printed
     await daemon.start()
     return daemon
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from agentpod_bot.demo.homeserver import Account
     from agentpod_bot.demo.person import Person
     from tests.integration.conftest import Cast
+    from tests.integration.people import People
 
 pytestmark = pytest.mark.synapse
 
@@ -68,9 +69,9 @@ async def test_a_name_that_is_taken_is_refused_in_words(synapse: PrivateSynapse)
 
 
 async def test_what_one_says_the_other_reads_with_edits_and_reactions(
-    synapse: PrivateSynapse, cast: Cast, owner: Person
+    people: People, cast: Cast, owner: Person
 ) -> None:
-    async with synapse.person(cast.pod) as pod:
+    async with people.at(cast.pod) as pod:
         first = await pod.send(cast.room_id, "frist")
         await pod.edit(cast.room_id, first, "first")
         await owner.react(cast.room_id, first, "1️⃣")
@@ -85,9 +86,9 @@ async def test_what_one_says_the_other_reads_with_edits_and_reactions(
 
 
 async def test_an_edit_by_somebody_else_changes_nothing_that_is_shown(
-    synapse: PrivateSynapse, cast: Cast, owner: Person
+    people: People, cast: Cast, owner: Person
 ) -> None:
-    async with synapse.person(cast.pod) as pod:
+    async with people.at(cast.pod) as pod:
         said = await pod.send(cast.room_id, "mine")
     await owner.edit(cast.room_id, said, "yours")
     assert [message.body for message in await owner.read(cast.room_id)] == ["mine"]

@@ -19,6 +19,12 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.synapse
 
 
+@pytest.fixture
+def sealed() -> bool:
+    """Powers do not depend on encryption."""
+    return False
+
+
 @pytest.mark.parametrize(("version", "outranks"), [("11", False), ("12", True)])
 async def test_creator_and_levels_are_read_from_the_state_and_from_a_sync(
     synapse: PrivateSynapse, cast: Cast, owner: Person, version: str, *, outranks: bool

@@ -12,20 +12,21 @@ from tests.integration import said
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from agentpod_bot.demo.homeserver import Account, PrivateSynapse
+    from agentpod_bot.demo.homeserver import Account
     from agentpod_bot.demo.person import Person
     from tests.integration.conftest import Cast
     from tests.integration.daemons import Daemon
+    from tests.integration.people import People
 
 pytestmark = pytest.mark.synapse
 
 
 async def second_room(
-    daemon: Daemon, synapse: PrivateSynapse, cast: Cast, register: Callable[[str], Awaitable[Account]]
+    daemon: Daemon, people: People, cast: Cast, register: Callable[[str], Awaitable[Account]]
 ) -> tuple[str, Account]:
     """Let questions that nobody answers be asked of somebody else; returns where, and whom."""
     lead = await register("lead")
-    room_id = await synapse.room(lead, cast.pod)
+    room_id = await people.room(lead, cast.pod)
     daemon.config["routes"]["ops"]["escalate"] = {"after": "1s", "to": "leads"}
     daemon.config["routes"]["leads"] = {"room": room_id, "approvers": [lead.user_id]}
     return room_id, lead
@@ -57,12 +58,12 @@ async def test_an_escalated_question_is_answered_in_the_second_room_and_edited_i
     daemon: Daemon,
     owner: Person,
     cast: Cast,
-    synapse: PrivateSynapse,
+    people: People,
     register: Callable[[str], Awaitable[Account]],
 ) -> None:
-    room_id, lead = await second_room(daemon, synapse, cast, register)
+    room_id, lead = await second_room(daemon, people, cast, register)
     await daemon.start()
-    async with daemon.harness() as harness, synapse.person(lead) as person:
+    async with daemon.harness() as harness, people.at(lead) as person:
         waiting = asyncio.create_task(harness.ask(wait_s=60, request_id="r1"))
         first = await said.question(owner, cast.room_id, "r1")
         second = await said.question(person, room_id, "r1")
@@ -82,19 +83,18 @@ async def test_an_answer_in_the_second_room_counts_though_the_daemon_was_killed_
     daemon: Daemon,
     owner: Person,
     cast: Cast,
-    synapse: PrivateSynapse,
+    people: People,
     register: Callable[[str], Awaitable[Account]],
 ) -> None:
-    room_id, lead = await second_room(daemon, synapse, cast, register)
+    room_id, lead = await second_room(daemon, people, cast, register)
     await daemon.start()
-    async with synapse.person(lead) as person:
+    async with people.at(lead) as person:
         async with daemon.harness() as harness:
             await harness.asked(request_id="r1")
             question = await said.question(person, room_id, "r1")
         daemon.kill()
         await daemon.ended()
-        relation = {"m.in_reply_to": {"event_id": question["event_id"]}}
-        await person.send(room_id, {"msgtype": "m.text", "body": "2: not today", "m.relates_to": relation})
+        await person.reply(room_id, question["event_id"], "2: not today")
         await daemon.start()
         async with daemon.harness() as harness:
             view = await harness.view("r1", wait_s=30)

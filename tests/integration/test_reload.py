@@ -14,12 +14,13 @@ if TYPE_CHECKING:
     from agentpod_bot.demo.homeserver import Account, PrivateSynapse
     from agentpod_bot.demo.person import Person
     from tests.integration.conftest import Cast
+    from tests.integration.people import People
 
 pytestmark = pytest.mark.synapse
 
 
 async def test_a_new_approver_and_a_new_token_count_at_once_and_who_waits_goes_on_waiting(
-    synapse: PrivateSynapse,
+    people: People,
     register: Callable[[str], Awaitable[Account]],
     daemon: Daemon,
     owner: Person,
@@ -28,7 +29,7 @@ async def test_a_new_approver_and_a_new_token_count_at_once_and_who_waits_goes_o
     await daemon.start()
     account = await register("second")
     await owner.invite(cast.room_id, account.user_id)
-    async with daemon.harness() as harness, synapse.person(account) as second:
+    async with daemon.harness() as harness, people.at(account) as second:
         await second.join(cast.room_id)
         waiting = asyncio.create_task(harness.ask(wait_s=60, request_id="r1"))
         asked = await said.question(owner, cast.room_id, "r1")

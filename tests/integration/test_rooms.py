@@ -5,19 +5,19 @@ from urllib.parse import quote
 
 import pytest
 
+from tests.e2e_person import switch_on
 from tests.integration import said
 from tests.integration.daemons import REJECT, Harness, eventually
 
 if TYPE_CHECKING:
-    from agentpod_bot.demo.homeserver import PrivateSynapse
     from agentpod_bot.demo.person import Person
-    from tests.integration.conftest import House, Place
+    from tests.integration.conftest import Cast, House, Place
+    from tests.integration.daemons import Daemon
 
 pytestmark = pytest.mark.synapse
 
-MEGOLM = {"algorithm": "m.megolm.v1.aes-sha2"}
-
-
+without_keys = pytest.mark.parametrize("sealed", [False], ids=["without keys"])
+"""For what a bot does that cannot encrypt."""
 UNSENDABLE = [{"id": "allow_once", "kind": "allow_once", "label": "very " * 50}, REJECT]
 """What no room can be asked (413): so whether a room can be asked is found out without asking."""
 
@@ -51,26 +51,30 @@ async def membership(person: Person, room_id: str, user_id: str) -> str:
     return told
 
 
-async def test_into_a_room_that_became_encrypted_nothing_is_said_and_nothing_counts_there(place: Place) -> None:
-    asked, unwanted = await place.harness.asked(request_id="r1"), await place.harness.asked(request_id="r2")
-    question = await said.question(place.owner, place.room_id, "r1")
-    await said.question(place.owner, place.room_id, "r2")
-    path = f"rooms/{quote(place.room_id, safe='')}/state/m.room.encryption"
-    switch = (await place.owner.call("PUT", path, MEGOLM))["event_id"]
-    await refused_with(place.harness, "room_encrypted_without_crypto")
-    await place.harness.call("POST", f"/v1/requests/{unwanted['request_id']}/cancel")
-    await place.owner.reply(place.room_id, question["event_id"], "1")
-    await place.owner.send(place.room_id, f"1 {asked['code']}")
-    # nothing tells of what is not done: so long an answer or an edit never takes
-    assert (await place.harness.view("r1", wait_s=2))["status"] == "pending"
-    assert (await place.harness.view("r2"))["status"] == "cancelled"
-    events = await place.owner.history(place.room_id)
+@without_keys
+async def test_into_a_room_that_became_encrypted_nothing_is_said_and_nothing_counts_there(
+    daemon: Daemon, owner: Person, cast: Cast
+) -> None:
+    await daemon.start()
+    async with daemon.harness() as harness:
+        asked, unwanted = await harness.asked(request_id="r1"), await harness.asked(request_id="r2")
+        question = await said.question(owner, cast.room_id, "r1")
+        await said.question(owner, cast.room_id, "r2")
+        switch = await switch_on(owner, cast.room_id)
+        await refused_with(harness, "room_encrypted_without_crypto")
+        await harness.call("POST", f"/v1/requests/{unwanted['request_id']}/cancel")
+        await owner.reply(cast.room_id, question["event_id"], "1")
+        await owner.send(cast.room_id, f"1 {asked['code']}")
+        # nothing tells of what is not done: so long an answer or an edit never takes
+        assert (await harness.view("r1", wait_s=2))["status"] == "pending"
+        assert (await harness.view("r2"))["status"] == "cancelled"
+    events = await owner.history(cast.room_id)
     since = [event["event_id"] for event in events].index(switch)
-    assert [event for event in events[since:] if event["sender"] == place.pod.user_id] == []
+    assert [event for event in events[since:] if event["sender"] == cast.pod.user_id] == []
 
 
 async def test_out_of_the_room_or_left_alone_there_it_says_so_and_invited_by_an_approver_it_is_back(
-    place: Place,
+    place: Place, *, sealed: bool
 ) -> None:
     await place.harness.asked(request_id="r1")
     question = await said.question(place.owner, place.room_id, "r1")
@@ -82,6 +86,11 @@ async def test_out_of_the_room_or_left_alone_there_it_says_so_and_invited_by_an_
     await sendable(place.harness)
     await place.harness.asked(request_id="r2")
     await said.question(place.owner, place.room_id, "r2")
+    if sealed:  # nobody gives the key of what they say to who is out, nor later
+        notice = await said.notice(place.owner, place.room_id)
+        assert "could not be read" in notice["content"]["body"]
+        assert (await place.harness.view("r1"))["status"] == "pending"
+        await place.owner.reply(place.room_id, question["event_id"], "1")
     # the reply was given while the bot was out, to a question that was still open: it is owed its effect
     assert (await place.harness.view("r1", wait_s=10))["decision"]["option_id"] == "allow_once"
     await place.owner.leave(place.room_id)
@@ -89,42 +98,50 @@ async def test_out_of_the_room_or_left_alone_there_it_says_so_and_invited_by_an_
 
 
 async def test_a_strangers_invitation_is_not_followed_and_an_approvers_is(
-    synapse: PrivateSynapse, house: House, place: Place
+    house: House, place: Place, *, sealed: bool
 ) -> None:
+    shared = house.of[sealed]
+    people, route, room_id = shared.people, shared.route, shared.elsewhere
+    request_id = f"r1 of {route}"
     async with (
         house.daemon.harness() as harness,
-        synapse.person(house.stranger) as stranger,
-        synapse.person(house.approver) as approver,
+        people.at(house.stranger) as stranger,
+        people.at(house.approver) as approver,
     ):
-        await refused_with(harness, "not_in_room", route="elsewhere")
-        await stranger.invite(house.elsewhere, house.pod.user_id)
+        await refused_with(harness, "not_in_room", route=route)
+        await stranger.invite(room_id, house.pod.user_id)
         # an answer that comes after the invitation has its effect: the invitation was seen
         asked = await place.harness.asked()
         await said.question(place.owner, place.room_id, asked["request_id"])
         await place.owner.send(place.room_id, "2")
         assert (await place.harness.view(asked["request_id"], wait_s=20))["status"] == "decided"
-        assert await membership(stranger, house.elsewhere, house.pod.user_id) == "invite"
-        await refused_with(harness, "not_in_room", route="elsewhere")
+        assert await membership(stranger, room_id, house.pod.user_id) == "invite"
+        await refused_with(harness, "not_in_room", route=route)
 
-        await approver.invite(house.elsewhere, house.pod.user_id)
-        await sendable(harness, route="elsewhere")
-        await harness.asked(request_id="r1", route="elsewhere")
-        question = await said.question(approver, house.elsewhere, "r1")
-        await stranger.reply(house.elsewhere, question["event_id"], "1")
-        await said.notice(approver, house.elsewhere, "not an approver")
-        await approver.reply(house.elsewhere, question["event_id"], "2")
-        assert (await harness.view("r1", wait_s=20))["decision"]["answered_by"] == house.approver.user_id
+        await approver.invite(room_id, house.pod.user_id)
+        await sendable(harness, route=route)
+        await harness.asked(request_id=request_id, route=route)
+        question = await said.question(approver, room_id, request_id)
+        await stranger.reply(room_id, question["event_id"], "1")
+        await said.notice(approver, room_id, "not an approver")
+        await approver.reply(room_id, question["event_id"], "2")
+        assert (await harness.view(request_id, wait_s=20))["decision"]["answered_by"] == house.approver.user_id
 
-        path = f"rooms/{quote(house.elsewhere, safe='')}/state/m.room.tombstone"
+        path = f"rooms/{quote(room_id, safe='')}/state/m.room.tombstone"
         await stranger.call("PUT", path, {"body": "moved", "replacement_room": place.room_id})
-        await refused_with(harness, "room_replaced", route="elsewhere")
+        await refused_with(harness, "room_replaced", route=route)
         status, body = await house.daemon.readiness()
-        assert (status, body["problems"], body["routes"]["elsewhere"]) == (503, ["room_replaced"], "room_replaced")
-        await said.notice(stranger, house.elsewhere, "This room was replaced by another one")
+        assert (status, body["problems"], body["routes"][route]) == (503, ["room_replaced"], "room_replaced")
+        await said.notice(stranger, room_id, "This room was replaced by another one")
 
 
-async def test_a_room_that_was_encrypted_before_the_start_is_not_asked(house: House) -> None:
-    async with house.daemon.harness() as harness:
-        await refused_with(harness, "room_encrypted_without_crypto", route="sealed")
+@without_keys
+async def test_a_room_that_was_encrypted_before_the_start_is_not_asked(
+    daemon: Daemon, owner: Person, cast: Cast
+) -> None:
+    await switch_on(owner, cast.room_id)
+    await daemon.start()
+    async with daemon.harness() as harness:
+        await refused_with(harness, "room_encrypted_without_crypto")
         assert (await harness.ask()).body["errors"][0]["loc"] == ["route"]
-        assert (await harness.call("GET", "/v1/requests", session_id="sealed")).body["requests"] == []
+        assert (await harness.call("GET", "/v1/requests")).body["requests"] == []

@@ -7,10 +7,10 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-import aiohttp
 import pytest
 import rfc8785
 
+from tests.e2e_person import attachment
 from tests.integration import said
 
 if TYPE_CHECKING:
@@ -326,7 +326,7 @@ async def test_however_often_and_fast_one_request_is_posted_it_is_asked_once(pla
 
 
 async def test_what_is_too_long_for_the_room_stands_there_whole_as_a_file_before_it_can_be_approved(
-    synapse: PrivateSynapse, place: Place
+    synapse: PrivateSynapse, place: Place, *, sealed: bool
 ) -> None:
     command = "\n".join(f"echo {number}" for number in range(1_500))
     preview = [{"type": "text", "label": "Command", "text": command}]
@@ -343,12 +343,9 @@ async def test_what_is_too_long_for_the_room_stands_there_whole_as_a_file_before
     file = await place.owner.until(place.room_id, lambda event: event["content"].get("msgtype") == "m.file")
     assert file["content"]["m.relates_to"]["rel_type"] == "m.thread"
     assert file["content"]["m.relates_to"]["event_id"] == question["event_id"]
-    media = file["content"]["url"].removeprefix("mxc://")
-    headers = {"Authorization": f"Bearer {place.account.access_token}"}
-    url = f"{synapse.url}/_matrix/client/v1/media/download/{media}"
-    async with aiohttp.ClientSession(headers=headers) as session, session.get(url) as response:
-        assert response.status == 200
-        assert command in await response.text()
+    assert ("file" in file["content"], "url" in file["content"]) == (sealed, not sealed)
+    shown = await attachment(synapse.url, place.account.access_token, file)
+    assert command in shown.decode()
     await place.owner.reply(place.room_id, file["event_id"], "1")
     decided = await place.harness.view("acps_3f0c:12", wait_s=20)
     assert (decided["status"], decided["decision"]["option_id"]) == ("decided", "allow_once")

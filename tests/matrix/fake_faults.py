@@ -95,6 +95,16 @@ class Faults:
 
         return self._fault(method, path, times, act)
 
+    def amend(self, method: str, path: str, change: Callable[[Any], Any], *, times: int = 1) -> Fault:
+        """Do what is asked, and answer as usual but for what `change` makes of the JSON."""
+
+        async def act(request: web.Request, handler: Handler) -> web.StreamResponse:
+            usual = await handler(request)
+            told = json.loads(usual.body) if isinstance(usual, web.Response) and isinstance(usual.body, bytes) else {}
+            return web.json_response(change(told), status=usual.status)
+
+        return self._fault(method, path, times, act)
+
     def hold(self, method: str, path: str, until: asyncio.Event, *, times: int = 1) -> Fault:
         """Do nothing before `until` is set; then do it and answer as usual."""
 

@@ -7,16 +7,19 @@
         question = await client.send(room, "m.room.message", {...}, TxnId("t1"))
         hs.say(room, owner, "1", reply_to=question)
 
-*Script* (synchronous, at once visible to every long poll): `user`, `token`, `revoke`, `room`,
-`invite`, `join`, `leave`, `kick`, `say`, `react`, `edit`, `redact`, `post`, `inject`, `encrypt`,
-`replace`, `create`, `power`, `forget_positions`.
+*Script* (synchronous, at once visible to every long poll): `user`, `token`, `revoke`,
+`delete_device`, `room`, `invite`, `join`, `leave`, `kick`, `say`, `react`, `edit`, `redact`, `post`,
+`inject`, `encrypt`, `replace`, `create`, `power`, `forget_positions`.
 
-*Look*: `timeline(room)`, `sent_by(user)`, `calls`, `count(method, path)`, `await until(predicate)`.
+*Keys* (fake_key_routes): `drop_to_device`, `send_to_device`, `use_up_keys`, `lose_server`,
+`find_server`, `signing_needs_password`; to look at: `to_device`, `one_time_keys`, `identity_keys`.
+
+*Look*: `timeline(room)`, `devices(user)`, `sent_by(user)`, `calls`, `count(method, path)`, `await until(predicate)`.
 
 *Faults* for the next `times` calls whose method and path fit (a regular expression, searched in the
 decoded path): `answer_with` (status, body, headers), `cut` (no answer, nothing done), `swallow` (done,
-but no answer), `cut_body` (half an answer), `hold` (done only once an event is set). Faults queue up:
-the first that fits and is not used up is taken.
+but no answer), `cut_body` (half an answer), `amend` (done, and another answer), `hold` (done only
+once an event is set). Faults queue up: the first that fits and is not used up is taken.
 
 Nothing sleeps; a long poll ends at news, at its timeout, or with the server. A cut comes after the
 headers, because aiohttp silently repeats once what is cut before them: so each fault is seen by the
@@ -35,16 +38,19 @@ from typing import TYPE_CHECKING, Any, Self
 
 from aiohttp import web
 
-from tests.matrix.fake_faults import Faults, Handler
+from tests.matrix.fake_accounts import CLIENT, PASSWORD, SERVER, Refusal
+from tests.matrix.fake_key_routes import KeyRoutes
 from tests.matrix.fake_rooms import Event, Room, Rooms, has_float, size_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-SERVER = "hs.example"
-PASSWORD = "correct horse"
+    from tests.matrix.fake_faults import Handler
+
+__all__ = ["PASSWORD", "SERVER", "FakeHomeserver", "Refusal"]
 FIRST_TS = 1_800_000_000_000
-CLIENT = "/_matrix/client/v3"
+WORTH_TELLING = {"to_device", "device_lists"}
+"""What of a sync response without rooms ends a long poll."""
 
 
 @dataclass(frozen=True)
@@ -58,31 +64,15 @@ class Call:
     token: str | None
 
 
-class Refusal(Exception):
-    """A Matrix error answer."""
-
-    def __init__(self, status: int, errcode: str, **more: Any) -> None:
-        super().__init__(errcode)
-        self.status = status
-        self.body = {"errcode": errcode, "error": f"fake: {errcode}", **more}
-
-
-class FakeHomeserver(Faults):
+class FakeHomeserver(KeyRoutes):
     """See the module's text. `url` is set once it runs."""
 
     def __init__(self, *, now_ms: Callable[[], int] | None = None) -> None:
-        super().__init__()
         seconds = itertools.count()
         self._rooms = Rooms(now_ms or (lambda: FIRST_TS + 1000 * next(seconds)))
-        self._numbers = itertools.count(1)
-        self._passwords: dict[str, str] = {}
-        self._devices: dict[str, tuple[str, str]] = {}  # token: (user, device)
-        self._refreshing: dict[str, tuple[str, str]] = {}  # refresh token: (user, device)
-        self._rotated: dict[str, str] = {}  # access token: the refresh token that it makes worthless once used
-        self._revoked: dict[str, bool] = {}  # token: soft_logout
+        super().__init__(self._rooms.tick)
         self._aliases: dict[str, str] = {}
         self._txns: dict[tuple[str, str], str] = {}
-        self._changed = asyncio.Event()
         self._closing = False
         self.calls: list[Call] = []
         self.files: dict[str, tuple[str, str, bytes]] = {}
@@ -94,9 +84,8 @@ class FakeHomeserver(Faults):
         app = web.Application(middlewares=[self._middleware])
         app.add_routes(
             [
-                web.post(f"{CLIENT}/login", self._login),
-                web.post(f"{CLIENT}/refresh", self._refresh),
-                web.get(f"{CLIENT}/account/whoami", self._whoami),
+                *self._account_routes(),
+                *self._key_routes(),
                 web.get(f"{CLIENT}/sync", self._sync),
                 web.get(f"{CLIENT}/directory/room/{{alias}}", self._alias),
                 web.post(f"{CLIENT}/join/{{room}}", self._join),
@@ -122,36 +111,6 @@ class FakeHomeserver(Faults):
         self._closing = True
         self._notify()
         await self._runner.cleanup()
-
-    # Script: the accounts.
-
-    def user(self, localpart: str, *, password: str | None = None) -> str:
-        """A new account, with `PASSWORD` unless one is given; returns its MXID."""
-        user_id = f"@{localpart}:{SERVER}"
-        self._passwords[user_id] = password or PASSWORD
-        return user_id
-
-    def token(self, user_id: str, device_id: str | None = None) -> str:
-        """A new access token of an account, on a device of its own unless one is named."""
-        number = next(self._numbers)
-        token = f"token{number:012}"  # a configuration takes no shorter secret
-        self._devices[token] = (user_id, device_id or f"DEVICE{number}")
-        return token
-
-    def revoke(self, token: str, *, soft_logout: bool = False) -> None:
-        """From now on the token is answered with `M_UNKNOWN_TOKEN`."""
-        self._revoked[token] = soft_logout
-        self._notify()
-
-    def refresh_token(self, user_id: str, device_id: str) -> str:
-        """A refresh token of a session; each use gives another, and it ends once what it gave is used."""
-        token = f"refresh{next(self._numbers):012}"
-        self._refreshing[token] = (user_id, device_id)
-        return token
-
-    def restore(self, token: str) -> None:
-        """The token is good again."""
-        del self._revoked[token]
 
     # Script: the rooms.
 
@@ -181,9 +140,9 @@ class FakeHomeserver(Faults):
         """Another account makes it leave."""
         return self._member(room_id, user_id, "leave", by)
 
-    def encrypt(self, room_id: str, *, by: str) -> str:
-        """Switch encryption on."""
-        content = {"algorithm": "m.megolm.v1.aes-sha2"}
+    def encrypt(self, room_id: str, *, by: str, **settings: Any) -> str:
+        """Switch encryption on; `settings` are those of its rotation."""
+        content = {"algorithm": "m.megolm.v1.aes-sha2", **settings}
         return self.post(room_id, by, content, kind="m.room.encryption", state_key="")
 
     def create(self, room_id: str, *, by: str, version: str = "12", **more: Any) -> str:
@@ -284,10 +243,6 @@ class FakeHomeserver(Faults):
         event_id: str = event["event_id"]
         return event_id
 
-    def _notify(self) -> None:
-        self._changed.set()
-        self._changed = asyncio.Event()
-
     @web.middleware
     async def _middleware(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         raw = await request.read()
@@ -311,45 +266,12 @@ class FakeHomeserver(Faults):
 
         return answered
 
-    def _who(self, request: web.Request) -> tuple[str, str]:
-        token = request.headers.get("Authorization", "").removeprefix("Bearer ")
-        if not token:
-            raise Refusal(401, "M_MISSING_TOKEN")
-        if token in self._revoked or token not in self._devices:
-            raise Refusal(401, "M_UNKNOWN_TOKEN", soft_logout=self._revoked.get(token, False))
-        self._refreshing.pop(self._rotated.pop(token, ""), None)
-        return self._devices[token]
-
     def _joined(self, request: web.Request) -> tuple[Room, str, str]:
         user_id, device = self._who(request)
         room = self._rooms.rooms.get(request.match_info["room"])
         if room is None or room.membership(user_id) != "join":
             raise Refusal(403, "M_FORBIDDEN")
         return room, user_id, device
-
-    async def _login(self, request: web.Request) -> web.Response:
-        asked = await request.json()
-        name = asked["identifier"]["user"]
-        user_id = name if name.startswith("@") else f"@{name}:{SERVER}"
-        if user_id not in self._passwords or self._passwords[user_id] != asked.get("password"):
-            raise Refusal(403, "M_FORBIDDEN")
-        token = self.token(user_id, asked.get("device_id"))
-        device = self._devices[token][1]
-        further = {"refresh_token": self.refresh_token(user_id, device)} if asked.get("refresh_token") else {}
-        return web.json_response({"user_id": user_id, "device_id": device, "access_token": token, **further})
-
-    async def _refresh(self, request: web.Request) -> web.Response:
-        used = (await request.json())["refresh_token"]
-        if used not in self._refreshing:
-            raise Refusal(401, "M_UNKNOWN_TOKEN", soft_logout=False)
-        user_id, device = self._refreshing[used]
-        token = self.token(user_id, device)
-        self._rotated[token] = used
-        return web.json_response({"access_token": token, "refresh_token": self.refresh_token(user_id, device)})
-
-    async def _whoami(self, request: web.Request) -> web.Response:
-        user_id, device = self._who(request)
-        return web.json_response({"user_id": user_id, "device_id": device, "is_guest": False})
 
     async def _sync(self, request: web.Request) -> web.Response:
         user_id, device = self._who(request)
@@ -358,8 +280,14 @@ class FakeHomeserver(Faults):
         loop = asyncio.get_running_loop()
         deadline = loop.time() + int(request.query.get("timeout", "0")) / 1000
         while True:
-            response = self._rooms.sync(user_id, device, since, sync_filter)
-            if response["rooms"] or since is None or self._closing or loop.time() >= deadline:
+            response = self._rooms.sync(user_id, device, since, sync_filter) | self._key_news((user_id, device), since)
+            if (
+                response["rooms"]
+                or response.keys() & WORTH_TELLING
+                or since is None
+                or self._closing
+                or loop.time() >= deadline
+            ):
                 return web.json_response(response)
             try:
                 async with asyncio.timeout_at(deadline):
@@ -402,7 +330,7 @@ class FakeHomeserver(Faults):
         page = self._rooms.page(
             room_id,
             device,
-            self._position(request.query["from"]) or 0,
+            self._position(request.query.get("from", self._rooms.token(len(self._rooms.log)))) or 0,
             self._position(request.query.get("to")) or 0,
             limit=int(request.query.get("limit", "10")),
             event_filter=json.loads(request.query.get("filter", "{}")),

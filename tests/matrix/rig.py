@@ -11,6 +11,7 @@ from agentpod_bot.broker.assembly import Parts, assemble
 from agentpod_bot.core.ids import RequestId, RoomId, RouteName, UserId
 from agentpod_bot.core.policy import Escalation
 from agentpod_bot.matrix.client import MatrixClient
+from agentpod_bot.matrix.homeserver import MatrixHomeserver
 from agentpod_bot.matrix.sync import SyncLoop
 from agentpod_bot.store.database import SqlStore, open_store
 from tests.examples import CALLER, OPS_ROUTE, POLICY, ROUTE, request
@@ -40,7 +41,7 @@ class Pod:
         self.outcomes_to_post = asyncio.Event()
         self.parts: Parts = assemble(
             store,
-            self.client,
+            MatrixHomeserver(self.client),
             policy,
             clock=clock,
             chance=FakeChance(clock.now_ms()),

@@ -9,6 +9,7 @@ from agentpod_bot.broker.world import World
 from agentpod_bot.core.ids import EventId, RoomId, UserId
 from agentpod_bot.core.room import (
     Created,
+    Encryption,
     EncryptionOn,
     Membered,
     Membership,
@@ -28,6 +29,7 @@ class Rooms:
     """A homeserver that only knows what it is told of one room."""
 
     user_id = POD
+    can_encrypt = False
 
     def __init__(self, state: RoomState = ROOM) -> None:
         self.state = state
@@ -50,9 +52,29 @@ def part(*timeline: object, state: tuple[object, ...] = (), left: bool = False) 
     return RoomBatch(room_id=OPS, state=state, timeline=timeline, left=left)  # type: ignore[arg-type]  # events
 
 
+class Remembered:
+    """A store that only knows which rooms are encrypted."""
+
+    def __init__(self) -> None:
+        self.rooms: dict[RoomId, bool] = {}
+
+    async def run(self, work: Callable[[Remembered], object]) -> object:
+        return work(self)
+
+    def is_encrypted(self, room_id: RoomId) -> bool:
+        return room_id in self.rooms
+
+    def mark_encrypted(self, room_id: RoomId, *, judged: bool) -> None:
+        self.rooms[room_id] = judged
+
+
+def world_of(rooms: Rooms, store: Remembered | None = None) -> World:
+    return World(POLICY, rooms, store or Remembered())  # type: ignore[arg-type]  # all that is asked of them
+
+
 @pytest.fixture
 async def world() -> World:
-    world = World(POLICY, Rooms())  # type: ignore[arg-type]  # only the room's state is asked for
+    world = world_of(Rooms())
     await world.refresh(OPS)
     return world
 
@@ -85,7 +107,7 @@ async def test_encryption_and_a_tombstone_are_never_taken_back(world: World) -> 
     assert now is not None
     assert now.encrypted
     assert now.replaced
-    assert not world.may_send(OPS)
+    assert world.writable(OPS) is None
 
 
 @pytest.mark.parametrize(
@@ -102,7 +124,7 @@ async def test_a_room_that_the_bot_newly_joined_is_told(world: World) -> None:
 
 async def test_a_state_that_was_read_while_a_sync_changed_the_room_is_read_again() -> None:
     rooms = Rooms()
-    world = World(POLICY, rooms)  # type: ignore[arg-type]  # only the room's state is asked for
+    world = world_of(rooms)
     gone = replace(ROOM, joined=frozenset({POD}))
 
     def sync() -> None:
@@ -146,17 +168,17 @@ async def test_a_room_without_levels_is_read_again_only_where_a_route_goes_by_th
 
 async def test_a_forgotten_room_is_unknown_and_takes_nothing(world: World) -> None:
     assert world.unknown() == frozenset()
-    assert world.may_send(OPS)
+    assert world.writable(OPS) == ROOM
     world.forget(OPS)
     assert world.unknown() == {OPS}
-    assert not world.may_send(OPS)
+    assert world.writable(OPS) is None
     assert not world.known(OPS)
 
 
 async def test_a_room_whose_encryption_is_unknown_is_unknown(world: World) -> None:
     world.adopt({OPS: replace(ROOM, encrypted=None)})
     assert not world.known(OPS)
-    assert not world.may_send(OPS)
+    assert world.writable(OPS) is None
 
 
 async def test_rooms_of_an_earlier_configuration_are_still_heard(world: World) -> None:
@@ -165,3 +187,54 @@ async def test_rooms_of_an_earlier_configuration_are_still_heard(world: World) -
     world.linger({old})
     assert world.heard() == {OPS, old}
     assert world.unknown() == {old}
+
+
+ON = EncryptionOn(
+    event_id=EventId("$e"), sender=MALLORY, ts=START, encryption=Encryption(rotation_ms=1_000, rotation_messages=5)
+)
+
+
+async def test_an_encrypted_room_is_written_into_by_a_bot_that_can_encrypt_as_it_wants() -> None:
+    rooms = Rooms()
+    rooms.can_encrypt = True
+    world = world_of(rooms)
+    await world.refresh(OPS)
+    world.adopt({OPS: world.after(part(ON))})
+    assert world.writable(OPS) == replace(ROOM, encrypted=True, encryption=ON.encryption)
+    odd = replace(ON, encryption=Encryption(is_megolm=False))
+    world.adopt({OPS: world.after(part(odd))})
+    assert world.writable(OPS) is None
+
+
+async def test_a_room_once_seen_encrypted_is_encrypted_for_ever_whatever_the_homeserver_says() -> None:
+    store = Remembered()
+    world = world_of(Rooms(replace(ROOM, encrypted=True)), store)
+    await world.refresh(OPS)
+    assert store.rooms == {OPS: False}
+    later = world_of(Rooms(ROOM), store)
+    await later.refresh(OPS)
+    assert later.room(OPS) == replace(ROOM, encrypted=True)
+    assert later.writable(OPS) is None
+
+
+async def test_what_cannot_be_asked_is_not_known_also_of_a_room_that_was_encrypted() -> None:
+    store = Remembered()
+    store.rooms[OPS] = True
+    world = world_of(Rooms(replace(ROOM, encrypted=None)), store)
+    await world.refresh(OPS)
+    assert not world.known(OPS)
+    assert world.writable(OPS) is None
+
+
+async def test_encryption_that_a_response_switches_on_holds_before_the_response_is_handled(world: World) -> None:
+    world.switch_on([part(ON)])
+    assert world.writable(OPS) is None
+    assert world.room(OPS) == replace(ROOM, encrypted=True, encryption=ON.encryption)
+
+
+async def test_a_state_of_before_encryption_that_is_adopted_late_does_not_undo_it(world: World) -> None:
+    before = world.after(part(membered(SECOND, Membership.LEAVE)))
+    world.switch_on([part(state=(ON,))])
+    world.adopt({OPS: before})
+    now = world.room(OPS)
+    assert now == replace(before, encrypted=True, encryption=ON.encryption)

@@ -26,6 +26,7 @@ def upgrade() -> None:
     op.create_table(
         "encrypted_rooms",
         sa.Column("room_id", sa.Text(), nullable=False),
+        sa.Column("judged", sa.Boolean(), nullable=False),
         sa.PrimaryKeyConstraint("room_id", name="pk_encrypted_rooms"),
     )
     op.create_table(
@@ -85,7 +86,7 @@ def upgrade() -> None:
         sa.Column("raw", sa.LargeBinary(), nullable=False),
         sa.Column("masked", sa.Boolean(), nullable=False),
         sa.Column("attachment", sa.Text(), nullable=False),
-        sa.Column("file_uri", sa.Text()),
+        sa.Column("file", sa.JSON()),
         sa.Column("harness", sa.Text(), nullable=False),
         sa.Column("held", sa.Boolean(), nullable=False),
         sa.Column("twin", sa.Text()),
@@ -172,7 +173,7 @@ def upgrade() -> None:
         sa.Column("offered", sa.JSON(), nullable=False),
         sa.Column("masked", sa.Boolean(), nullable=False),
         sa.Column("attachment", sa.Text(), nullable=False),
-        sa.Column("file_uri", sa.Text()),
+        sa.Column("file", sa.JSON()),
         sa.CheckConstraint(
             "attachment IN ('none', 'wanted', 'uploaded', 'shown', 'failed')", name="ck_copies_attachment"
         ),

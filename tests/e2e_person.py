@@ -1,0 +1,324 @@
+"""A person with a device of their own that can encrypt: the other side of an encrypted room in tests.
+
+It is a second nio client, with a store of its own, and trusts every device that it meets: nothing
+of the daemon's own encryption is in it. It can do what a `Person` can, in rooms of both kinds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import copy
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from urllib.parse import quote
+
+import aiohttp
+import nio
+from nio.crypto.attachments import decrypt_attachment
+from nio.crypto.sessions import OutboundGroupSession
+from nio.store import SqliteStore
+
+from agentpod_bot.demo.person import FILTER, POLL_MS, Event, Person
+from agentpod_bot.errors import Refused
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from types import TracebackType
+
+ENCRYPTED = "m.room.encrypted"
+CLEAR = frozenset({"m.reaction", "m.room.redaction"})
+"""What is never encrypted, because Matrix has it in clear text."""
+CONFIG = nio.AsyncClientConfig(encryption_enabled=True, store=SqliteStore, max_limit_exceeded=0, max_timeouts=0)
+PATIENCE_S = 20.0
+
+
+class Login(NamedTuple):
+    """A device: what a homeserver gave to somebody who logged in."""
+
+    user_id: str
+    device_id: str
+    access_token: str
+
+
+async def logged_in(url: str, user_id: str, password: str) -> Login:
+    """A new device of an account."""
+    identifier = {"type": "m.id.user", "user": user_id}
+    body = {"type": "m.login.password", "identifier": identifier, "password": password}
+    async with (
+        aiohttp.ClientSession() as session,
+        session.post(f"{url}/_matrix/client/v3/login", json=body) as response,
+    ):
+        told = await response.json()
+        assert response.status == 200, told
+        return Login(told["user_id"], told["device_id"], told["access_token"])
+
+
+class E2EPerson(Person):
+    """One device of one account; use it with `async with`, in one event loop.
+
+    Events are as a client shows them, decrypted where this device can; `raw` has them as they
+    came. One that it cannot decrypt (yet) is seen as it came, and is in `undecryptable`.
+    """
+
+    def __init__(self, url: str, login: Login, folder: Path | None = None) -> None:
+        """`folder` keeps the device's keys from one `async with` to the next; without it they end with the first."""
+        super().__init__(url, login.user_id, login.access_token)
+        self.device_id = login.device_id
+        self.raw: dict[str, Event] = {}
+        """Every event of a timeline or history that was read, as it came, by its id."""
+        self.undecryptable: set[str] = set()
+        """Ids of the events among `seen` that this device holds no key for."""
+        self._login = login
+        self._folder = folder
+        self._rotation: dict[str, int | None] = {}
+        self._kept_back: dict[str, bytes] = {}
+        self._turn = asyncio.Lock()
+        self._open = contextlib.AsyncExitStack()
+
+    async def __aenter__(self) -> Self:
+        """Open the store, publish the device's keys, and see what is there."""
+        await super().__aenter__()
+        try:
+            folder = self._folder or Path(self._open.enter_context(tempfile.TemporaryDirectory()))
+            folder.mkdir(exist_ok=True)
+            self._nio = nio.AsyncClient(self._url, self.user_id, self.device_id, str(folder), CONFIG)
+            self._open.push_async_callback(self._nio.close)
+            self._nio.restore_login(*self._login)
+            self._open.callback(self._nio.store.database.close)
+            await self._publish()
+            await self.sync(wait_ms=0)
+        except BaseException:
+            await self.__aexit__(None, None, None)
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close all of it; the device stays logged in."""
+        await self._open.aclose()
+        await super().__aexit__(kind, error, trace)
+
+    async def log_out(self) -> None:
+        """Log this device out: its keys are gone from the homeserver. Nothing more can be said with it."""
+        await self.call("POST", "logout", {})
+
+    @property
+    def curve25519(self) -> str:
+        """The key by which this device's messages to others are known."""
+        key: str = self._nio.olm.account.identity_keys["curve25519"]
+        return key
+
+    # rooms
+    async def encrypt(self, room_id: str, **settings: Any) -> str:
+        """Switch encryption on; `settings` are those of its rotation. Returns the event's id."""
+        event_id = await switch_on(self, room_id, **settings)
+        self._rotation.pop(room_id, None)
+        return event_id
+
+    # saying something
+    async def send(self, room_id: str, content: str | Mapping[str, Any], *, event_type: str = "m.room.message") -> str:
+        """Send a text, or any content, encrypted where the room is; return the event's id."""
+        if isinstance(content, str):
+            content = {"msgtype": "m.text", "body": content}
+        if event_type in CLEAR or not await self._is_encrypted(room_id):
+            return await super().send(room_id, content, event_type=event_type)
+        await self._knows(room_id)
+        async with self._turn:
+            await self._keep_up()
+            told = await self._nio.room_send(
+                room_id, event_type, copy.deepcopy(dict(content)), ignore_unverified_devices=True
+            )
+            assert isinstance(told, nio.RoomSendResponse), told
+            self._rotate(room_id)
+            event_id: str = told.event_id
+            return event_id
+
+    async def send_in_clear(self, room_id: str, content: str | Mapping[str, Any]) -> str:
+        """Send without encryption, whatever the room says."""
+        return await super().send(room_id, content)
+
+    async def send_raw(self, room_id: str, content: Mapping[str, Any]) -> str:
+        """Send something as an encrypted event that is one already, or only says that it is."""
+        return await super().send(room_id, content, event_type=ENCRYPTED)
+
+    async def send_without_key(self, room_id: str, content: Mapping[str, Any]) -> str:
+        """Send something encrypted whose key nobody gets before `give_key`."""
+        await self._knows(room_id)
+        async with self._turn:
+            await self._nio.joined_members(room_id)
+            self._nio.olm.create_outbound_group_session(room_id)
+            session = self._nio.olm.outbound_group_sessions[room_id]
+            self._kept_back[room_id] = session.pickle()
+            session.shared = True
+            _, encrypted = self._nio.encrypt(room_id, "m.room.message", copy.deepcopy(dict(content)))
+            self.forget_session(room_id)
+        return await self.send_raw(room_id, encrypted)
+
+    async def give_key(self, room_id: str) -> None:
+        """Give everybody's devices the key of what was last sent without."""
+        async with self._turn:
+            await self._keep_up()
+            session = OutboundGroupSession.from_pickle(self._kept_back.pop(room_id))
+            self._nio.olm.outbound_group_sessions[room_id] = session
+            told = await self._nio.share_group_session(room_id, ignore_unverified_devices=True)
+            assert isinstance(told, nio.ShareGroupSessionResponse), told
+            self.forget_session(room_id)
+
+    def forget_session(self, room_id: str) -> None:
+        """Encrypt what comes next with a new session."""
+        self._nio.invalidate_outbound_session(room_id)
+
+    # reading
+    async def sync(self, *, wait_ms: int = POLL_MS) -> list[tuple[str, Event]]:
+        """Fetch what is new (waiting up to `wait_ms` for it) as (room id, event), in order."""
+        async with self._turn:
+            query = {"filter": FILTER, "timeout": str(wait_ms)}
+            if self._since is None:
+                query["timeout"] = "0"
+            else:
+                query["since"] = self._since
+            told = await self.call("GET", "sync", query=query)
+            parsed = nio.SyncResponse.from_dict(copy.deepcopy(told))
+            assert isinstance(parsed, nio.SyncResponse), parsed
+            await self._nio.receive_response(parsed)
+            self._since = told["next_batch"]
+            await self._keep_up()
+        self._read_again()
+        joined = told.get("rooms", {}).get("join", {})
+        new = [
+            (room_id, self._shown(room_id, event))
+            for room_id, room in joined.items()
+            for event in room["timeline"]["events"]
+        ]
+        self.undecryptable |= {event["event_id"] for _, event in new if event["type"] == ENCRYPTED}
+        self.seen += new
+        return new
+
+    async def until(self, room_id: str, wanted: Callable[[Event], bool], *, within_s: float = PATIENCE_S) -> Event:
+        """The room's first timeline event that is wanted, of all that this person has seen or comes to see.
+
+        Raises TimeoutError where none comes in time.
+        """
+        clock = asyncio.get_running_loop()
+        deadline = clock.time() + within_s
+        while True:
+            for where, event in self.seen:  # from the start again: a key that came late changes what was seen
+                if where == room_id and wanted(event):
+                    return event
+            left = deadline - clock.time()
+            if left <= 0:
+                unread = f"; {len(self.undecryptable)} could not be decrypted" if self.undecryptable else ""
+                raise TimeoutError(f"no such event in {room_id} within {within_s} s{unread}")
+            await self.sync(wait_ms=min(POLL_MS, int(left * 1000) + 1))
+
+    async def history(self, room_id: str) -> list[Event]:
+        """Every event of the room that this person may see, oldest first."""
+        return [self._shown(room_id, event) for event in await super().history(room_id)]
+
+    # the device's own business
+    async def _publish(self) -> None:
+        """Upload the device's keys, where some are wanted."""
+        if self._nio.should_upload_keys:
+            told = await self._nio.keys_upload()
+            assert isinstance(told, nio.KeysUploadResponse), told
+
+    async def _keep_up(self) -> None:
+        """Do what a client does after each sync: own keys, others' keys, sessions, messages to devices."""
+        await self._publish()
+        if self._nio.should_query_keys:
+            told = await self._nio.keys_query()
+            assert isinstance(told, nio.KeysQueryResponse), told
+        if self._nio.should_claim_keys:
+            await self._nio.keys_claim(self._nio.get_users_for_key_claiming())
+        await self._nio.send_to_device_messages()
+
+    async def _is_encrypted(self, room_id: str) -> bool:
+        """Whether the room is encrypted, as the homeserver has it: what is said must not depend on the last sync."""
+        if room_id not in self._rotation:
+            settings = await settings_of(self, room_id)
+            if settings is None:
+                return False
+            self._rotation[room_id] = settings.get("rotation_period_msgs")
+        return True
+
+    async def _knows(self, room_id: str) -> None:
+        """Return once nio has seen the room, and that it is encrypted."""
+        await self.sync(wait_ms=0)
+        async with asyncio.timeout(PATIENCE_S):
+            while room_id not in self._nio.rooms or not self._nio.rooms[room_id].encrypted:
+                await self.sync(wait_ms=1000)
+
+    def _rotate(self, room_id: str) -> None:
+        """Rotate as the room's settings say, which nio does not read."""
+        messages = self._rotation[room_id]
+        session = self._nio.olm.outbound_group_sessions.get(room_id)
+        if messages is not None and session is not None and session.message_count >= messages:
+            self.forget_session(room_id)
+
+    def _shown(self, room_id: str, event: Event) -> Event:
+        """An event as a client shows it."""
+        self.raw[event["event_id"]] = event
+        if event["type"] != ENCRYPTED or not event["content"].get("algorithm"):
+            return event
+        parsed = nio.Event.parse_encrypted_event(copy.deepcopy(event))
+        if not isinstance(parsed, nio.MegolmEvent):
+            return event
+        parsed.room_id = room_id
+        try:
+            opened = self._nio.decrypt_event(parsed)
+        except nio.EncryptionError:
+            return event
+        inner = opened.source
+        content = dict(inner["content"])
+        if "m.relates_to" in event["content"]:  # the relation that counts is the one outside
+            content["m.relates_to"] = event["content"]["m.relates_to"]
+        return event | {"type": inner["type"], "content": content}
+
+    def _read_again(self) -> None:
+        """Try what could not be decrypted: its key may have come."""
+        if not self.undecryptable:
+            return
+        for index, (room_id, event) in enumerate(self.seen):
+            if event["event_id"] in self.undecryptable:
+                shown = self._shown(room_id, event)
+                if shown["type"] != ENCRYPTED:
+                    self.seen[index] = (room_id, shown)
+                    self.undecryptable.discard(event["event_id"])
+
+
+async def switch_on(person: Person, room_id: str, **settings: Any) -> str:
+    """Switch encryption on in a room; `settings` are those of its rotation. Returns the event's id."""
+    path = f"rooms/{quote(room_id, safe='')}/state/m.room.encryption"
+    told = await person.call("PUT", path, {"algorithm": "m.megolm.v1.aes-sha2", **settings})
+    event_id: str = told["event_id"]
+    return event_id
+
+
+async def settings_of(person: Person, room_id: str) -> dict[str, Any] | None:
+    """The settings of a room's encryption, None where it has none."""
+    try:
+        return await person.call("GET", f"rooms/{quote(room_id, safe='')}/state/m.room.encryption")
+    except Refused as refused:
+        if refused.errcode != "M_NOT_FOUND":
+            raise
+        return None
+
+
+async def attachment(url: str, access_token: str, event: Event) -> bytes:
+    """The file that an event shows, decrypted where it is encrypted."""
+    content = event["content"]
+    file = content.get("file")
+    media = (file or content)["url"].removeprefix("mxc://")
+    async with (
+        aiohttp.ClientSession(headers={"Authorization": f"Bearer {access_token}"}) as session,
+        session.get(f"{url}/_matrix/client/v1/media/download/{media}") as response,
+    ):
+        assert response.status == 200
+        raw = await response.read()
+    if file is None:
+        return raw
+    plain: bytes = decrypt_attachment(raw, file["key"]["k"], file["hashes"]["sha256"], file["iv"])
+    return plain
