@@ -84,6 +84,9 @@ def demo(
         typer.Option(metavar="FILE", help="Answer unattended with the lines of this file."),
     ] = None,
     keep: Annotated[bool, typer.Option("--keep", help="Keep the folder with everything in it.")] = False,
+    encrypted: Annotated[
+        bool, typer.Option("--encrypted/--plain", help="Have the room encrypted, as most rooms are.")
+    ] = False,
 ) -> None:
     """Start a private homeserver, ask three questions in a room there, and let you answer them.
 
@@ -94,7 +97,7 @@ def demo(
     """
     from agentpod_bot.demo.talk import DemoOptions, run_demo  # noqa: PLC0415 - only this command needs it
 
-    raise typer.Exit(asyncio.run(run_demo(DemoOptions(answers=answers, script=script, keep=keep))))
+    raise typer.Exit(asyncio.run(run_demo(DemoOptions(answers=answers, script=script, keep=keep, encrypted=encrypted))))
 
 
 @app.command("check-config", short_help="Check the configuration; say where its values come from.")

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from agentpod_bot.cli.making_keys import KeysOptions, NewDevice, check, make_keys, pickle_key_of, settings_lines
+from agentpod_bot.cli.making_keys import KeysOptions, check, pickle_key_of, settings_lines
 from agentpod_bot.errors import CannotStart, HomeserverUnreachable
 from agentpod_bot.proxy.stopped import ExitCode, Stopped
 
@@ -62,11 +62,14 @@ def log_in(options: LoginOptions) -> tuple[str, ...]:
         except HomeserverUnreachable as fault:
             raise HomeserverUnreachable(f"cannot log in at {url}: {fault}") from fault
         if options.keys is not None and pickle_key is not None:
+            from agentpod_bot.matrix.e2e.making import NewDevice, make_keys  # noqa: PLC0415 - needs the extra
+
             made = NewDevice(
                 url=url, user_id=user_id, device_id=device_id, access_token=access_token, password=password
             )
+            reset = options.keys.reset_identity
             try:
-                asyncio.run(make_keys(made, pickle_key, options.keys))
+                asyncio.run(make_keys(made, options.keys.folder, pickle_key, reset_identity=reset))
             except CannotStart as fault:
                 raise Stopped(
                     ExitCode(fault.exit_code),

@@ -8,13 +8,10 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from agentpod_bot.errors import CryptoStoreRefused, MatrixError
 from agentpod_bot.proxy.stopped import ExitCode, Stopped
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    from agentpod_bot.core.ids import UserId
 
 PRIVATE = 0o600
 
@@ -72,45 +69,6 @@ def pickle_key_of(path: Path) -> str:
     finally:
         os.close(file)
     return made
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NewDevice:
-    """The session that was just made."""
-
-    url: str
-    user_id: UserId
-    device_id: str
-    access_token: str
-    password: str
-
-
-async def make_keys(device: NewDevice, pickle_key: str, options: KeysOptions) -> None:
-    """Make the device's keys, publish them, and have the account's identity vouch for them.
-
-    Raises `CryptoStoreRefused` where they cannot be kept or published.
-    """
-    from agentpod_bot.matrix.client import MatrixClient  # noqa: PLC0415 - slow to import
-    from agentpod_bot.matrix.e2e.cross_signing import ensure  # noqa: PLC0415 - needs the extra
-    from agentpod_bot.matrix.e2e.crypto import Crypto  # noqa: PLC0415 - likewise
-    from agentpod_bot.matrix.e2e.identities import Identities  # noqa: PLC0415 - likewise
-    from agentpod_bot.matrix.e2e.thread import Keys  # noqa: PLC0415 - likewise
-    from agentpod_bot.matrix.e2e.vault import Vault  # noqa: PLC0415 - likewise
-    from agentpod_bot.system import SystemClock  # noqa: PLC0415 - likewise
-
-    vault = Vault(folder=options.folder, pickle_key=pickle_key, user_id=device.user_id, device_id=device.device_id)
-    keys = await Keys.open(vault, make=True)
-    client = MatrixClient(device.url, device.user_id, device.access_token, device_id=device.device_id)
-    try:
-        identities = await Identities.open(vault)
-        crypto = Crypto(keys, client, SystemClock(), verdicts=identities)
-        await crypto.publish()
-        await ensure(crypto, client, identities, password=device.password, reset=options.reset_identity)
-    except MatrixError as error:
-        raise CryptoStoreRefused(f"the keys of device {device.device_id} could not be published: {error}") from error
-    finally:
-        await client.close()
-        await keys.close()
 
 
 def settings_lines(options: KeysOptions) -> tuple[str, ...]:

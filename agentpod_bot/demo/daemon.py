@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import aiohttp
 
+from agentpod_bot.core.ids import UserId
 from agentpod_bot.demo.process import POLL_S, Leashed, free_port
 from agentpod_bot.errors import CannotStart
 
@@ -37,7 +38,9 @@ class Daemon:
         self.url = f"http://127.0.0.1:{port}"
         self.config = folder / "config.json"
         self._folder = folder
-        config: dict[str, Any] = {
+        self._bot = bot
+        self._homeserver = homeserver
+        self._config: dict[str, Any] = {
             "homeserver": {
                 "url": homeserver,
                 "user_id": bot.user_id,
@@ -53,7 +56,28 @@ class Daemon:
             "log": {"level": "info", "format": "json"},
         }
         (folder / "store").mkdir(mode=0o700)
-        self.config.write_text(json.dumps(config, indent=1))  # JSON is YAML
+        self._write()
+
+    async def make_keys(self) -> None:
+        """Give the bot's device keys, so that the daemon can speak in encrypted rooms."""
+        from agentpod_bot.matrix.e2e.making import NewDevice, make_keys  # noqa: PLC0415 - needs the extra
+        from agentpod_bot.matrix.e2e.vault import new_pickle_key  # noqa: PLC0415 - likewise
+
+        pickle_key, keys = new_pickle_key(), self._folder / "store" / "crypto"
+        device = NewDevice(
+            url=self._homeserver,
+            user_id=UserId(self._bot.user_id),
+            device_id=self._bot.device_id,
+            access_token=self._bot.access_token,
+            password=self._bot.password,
+        )
+        await make_keys(device, keys, pickle_key)
+        secret = _secret(self._folder / "pickle_key", pickle_key)
+        self._config["e2e"] = {"store": str(keys), "pickle_key_file": str(secret)}
+        self._write()
+
+    def _write(self) -> None:
+        self.config.write_text(json.dumps(self._config, indent=1))  # JSON is YAML
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[Leashed]:

@@ -21,6 +21,7 @@ from agentpod_bot.demo.harness import QUESTIONS, Asked, Harness, View
 from agentpod_bot.demo.homeserver import Account, PrivateSynapse
 from agentpod_bot.demo.keyboard import UNANSWERED, Keyboard, answers_of
 from agentpod_bot.demo.screen import Screen
+from agentpod_bot.demo.sealed import SealedPerson
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -54,12 +55,14 @@ class DemoOptions:
     `answers` (comma-separated) or `script` (a file with one answer a line, `#` comments)
     answers without a keyboard: as many questions are asked as there are answers, at most
     three, and the answer `-` leaves its question to expire. `keep` keeps the folder with
-    the homeserver, the daemon's configuration, its store and its log.
+    the homeserver, the daemon's configuration, its store and its log. `encrypted` has the
+    room encrypted.
     """
 
     answers: str | None = None
     script: Path | None = None
     keep: bool = False
+    encrypted: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,7 +96,7 @@ async def run_demo(options: DemoOptions, screen: Screen | None = None) -> int:
         return USAGE
     with ended_by_signals() as ended:
         try:
-            return await _play(screen, answers, keep=options.keep)
+            return await _play(screen, answers, options)
         except asyncio.CancelledError:
             if not ended:
                 raise
@@ -134,18 +137,18 @@ def ended_by_signals() -> Iterator[list[int]]:
             task.uncancel()
 
 
-async def _play(screen: Screen, answers: tuple[str, ...] | None, *, keep: bool) -> int:
-    async with _scene(screen, keep=keep) as scene:
+async def _play(screen: Screen, answers: tuple[str, ...] | None, options: DemoOptions) -> int:
+    async with _scene(screen, options) as scene:
         if answers is not None:
             return await _unattended(scene, answers)
         return await _attended(scene, Keyboard(sys.stdin.fileno()))
 
 
 @contextlib.asynccontextmanager
-async def _scene(screen: Screen, *, keep: bool) -> AsyncIterator[Scene]:
+async def _scene(screen: Screen, options: DemoOptions) -> AsyncIterator[Scene]:
     """Start everything, in order; on leaving end it in the opposite order."""
     async with contextlib.AsyncExitStack() as stack:
-        folder = stack.enter_context(_folder(screen, keep=keep))
+        folder = stack.enter_context(_folder(screen, keep=options.keep))
         with screen.steps() as steps:
             with steps.step("Starting a private homeserver (Synapse)"):
                 home = folder / "homeserver"
@@ -153,11 +156,18 @@ async def _scene(screen: Screen, *, keep: bool) -> AsyncIterator[Scene]:
                 synapse = await stack.enter_async_context(PrivateSynapse(folder=home))
             with steps.step("Registering the bot (pod) and you"):
                 pod, owner = await synapse.register("pod"), await synapse.register("you")
-                you = await stack.enter_async_context(synapse.person(owner))
-            with steps.step("Making the room and inviting the bot"):
+                if options.encrypted:
+                    you: Person = SealedPerson(synapse.url, owner, folder / "your_keys")
+                else:
+                    you = synapse.person(owner)
+                await stack.enter_async_context(you)
+            kind = "an encrypted room" if options.encrypted else "the room"
+            with steps.step(f"Making {kind} and inviting the bot"):
                 room_id = await you.create_room(ROOM_NAME, invite=[pod.user_id], alias=ALIAS)
             with steps.step("Starting the daemon"):
                 daemon = Daemon(folder, homeserver=synapse.url, bot=pod, approver=owner, room_id=room_id)
+                if options.encrypted:
+                    await daemon.make_keys()
                 await stack.enter_async_context(daemon.running())
             with steps.step("Waiting for the bot to join"):
                 await you.until(room_id, lambda event: joins(event, pod.user_id), within_s=JOIN_S)
