@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from agentpod_bot.ports import Clock
 
 UPLOAD: Final = "/_matrix/client/v3/keys/upload"
+KEY_REQUEST: Final = "m.room_key_request"
 CURVE: Final = "signed_curve25519"
 FIRST_RETRY_S: Final = 1.0
 LONGEST_RETRY_S: Final = 60.0
@@ -166,7 +167,10 @@ class Crypto:
         events = _list(_object(response.get("to_device")).get("events"))
         received = await self.run(lambda machine: machine.receive(events))
         for sender, kind, content in received.others:
-            self.on_to_device(sender, kind, content)
+            if kind == KEY_REQUEST:
+                self._sharing.asked_for(sender, content)
+            else:
+                self.on_to_device(sender, kind, content)
         self._work.set()
         return frozenset(received.room_keys)
 
@@ -247,6 +251,7 @@ class Crypto:
     async def _keep_up(self) -> None:
         await self._upload()
         await self._devices.claim(await self.run(Machine.wedged))
+        await self._sharing.give_again()
         for kind, messages in await self.run(Machine.outgoing):
             try:
                 await self.send_to_device(kind, messages)

@@ -347,6 +347,26 @@ class Machine:
             "session_key": session.session_key,
         }
 
+    def next_index(self, room_id: RoomId) -> int:
+        """Which message of its session the next one in a room is, from 0."""
+        return self._olm.outbound_group_sessions[room_id].message_index
+
+    def forwarded(self, room_id: RoomId, session_id: str, index: int) -> dict[str, Any] | None:
+        """The content of an `m.forwarded_room_key` that reads what we say from a message on; None if it is gone."""
+        own = self.own
+        session = self._olm.inbound_group_store.get(room_id, own.curve25519, session_id)
+        if session is None:
+            return None
+        return {
+            "algorithm": MEGOLM,
+            "room_id": room_id,
+            "session_id": session_id,
+            "session_key": session.export_session(max(index, session.first_known_index)),
+            "sender_key": own.curve25519,
+            "sender_claimed_ed25519_key": own.ed25519,
+            "forwarding_curve25519_key_chain": [],
+        }
+
     def encrypt(self, room_id: RoomId, session_id: str, kind: str, content: Mapping[str, Any]) -> dict[str, Any]:
         """The content of the `m.room.encrypted` event that says it; relations stay outside, as Matrix wants them.
 

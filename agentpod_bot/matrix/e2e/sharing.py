@@ -21,9 +21,10 @@ from agentpod_bot.errors import HomeserverUnavailable, Refused
 from agentpod_bot.matrix.e2e.machine import ENCRYPTED
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from collections.abc import Set as AbstractSet
 
-    from agentpod_bot.core.ids import RoomId
+    from agentpod_bot.core.ids import RoomId, UserId
     from agentpod_bot.core.room import RoomState
     from agentpod_bot.matrix.e2e.devices import Devices, Requests
     from agentpod_bot.matrix.e2e.machine import DeviceKeys, Machine
@@ -43,7 +44,9 @@ class Session:
     """What we speak in a room with, and who can read it."""
 
     session_id: str
-    has_key: set[DeviceKeys] = field(default_factory=set)
+    has_key: dict[DeviceKeys, int] = field(default_factory=dict)
+    """Devices that were given the key, and from which message on."""
+    given_again: set[DeviceKeys] = field(default_factory=set)
     told: set[DeviceKeys] = field(default_factory=set)
     """Devices that were told that they do not get it."""
 
@@ -66,6 +69,7 @@ class Sharing:
         self._may_read = may_read
         self._sessions: dict[RoomId, Session] = {}
         self._sharing: defaultdict[RoomId, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._asked: list[tuple[RoomId, Session, DeviceKeys]] = []
 
     async def encrypted(self, room: RoomState, kind: str, content: Mapping[str, Any]) -> dict[str, Any]:
         """The content of an `m.room.encrypted` event that everybody in the room can read who may.
@@ -86,7 +90,7 @@ class Sharing:
         devices = await self._devices.of(room.joined)
         readers = {device for device in devices if self._may_read(device)}
         session = await self._session(room, readers)
-        lacking = readers - session.has_key
+        lacking = readers - session.has_key.keys()
         if lacking:
             await self._devices.with_session(lacking)
             await self._give(
@@ -97,17 +101,19 @@ class Sharing:
         await self._tell(room.room_id, session, [device for device in devices if device not in readers | session.told])
         return session
 
-    async def _session(self, room: RoomState, readers: Collection[DeviceKeys]) -> Session:
+    async def _session(self, room: RoomState, readers: AbstractSet[DeviceKeys]) -> Session:
         current: str | None = await self._run(lambda machine: machine.outbound(room.room_id))
         session = self._sessions.get(room.room_id)
-        if session is None or session.session_id != current or not session.has_key.issubset(readers):
+        if session is None or session.session_id != current or not session.has_key.keys() <= readers:
             made: str = await self._run(lambda machine: machine.new_outbound(room.room_id, room.encryption))
             session = self._sessions[room.room_id] = Session(made)
         return session
 
     async def _give(self, room_id: RoomId, session: Session, devices: Sequence[DeviceKeys]) -> None:
         """Send the session's key to those of the devices for which it can be encrypted."""
-        key: dict[str, Any] = await self._run(lambda machine: machine.room_key(room_id))
+        key: dict[str, Any]
+        index: int
+        key, index = await self._run(lambda machine: (machine.room_key(room_id), machine.next_index(room_id)))
         for begin in range(0, len(devices), AT_ONCE):
             part = devices[begin : begin + AT_ONCE]
 
@@ -118,7 +124,38 @@ class Sharing:
             if not messages:
                 continue
             await send_to_device(self._requests, ENCRYPTED, messages)
-            session.has_key.update(d for d in part if d.device_id in messages.get(d.user_id, {}))
+            session.has_key |= {d: index for d in part if d.device_id in messages.get(d.user_id, {})}
+
+    def asked_for(self, sender: UserId, content: Mapping[str, Any]) -> None:
+        """A device asks for a room key. One that was given it already is given it again, once: it may have been lost.
+
+        https://spec.matrix.org/v1.14/client-server-api/#key-requests
+        """
+        body = content.get("body")
+        if content.get("action") != "request" or not isinstance(body, dict):
+            return
+        for room_id, session in self._sessions.items():
+            if (body.get("room_id"), body.get("session_id")) != (room_id, session.session_id):
+                continue
+            for device in session.has_key.keys() - session.given_again:
+                if (device.user_id, device.device_id) == (sender, content.get("requesting_device_id")):
+                    session.given_again.add(device)
+                    self._asked.append((room_id, session, device))
+
+    async def give_again(self) -> None:
+        """Give room keys to the devices that asked for them again."""
+        while self._asked:
+            room_id, session, device = self._asked[0]
+            session_id, index = session.session_id, session.has_key[device]
+
+            def encrypt(machine: Machine, device: DeviceKeys = device) -> dict[str, Any]:
+                key = machine.forwarded(room_id, session_id, index)  # noqa: B023 - it is run before the next round
+                return {} if key is None else machine.encrypt_for([device], "m.forwarded_room_key", key)
+
+            messages = await self._run(encrypt)
+            if messages:
+                await send_to_device(self._requests, ENCRYPTED, messages)
+            self._asked.pop(0)
 
     async def _tell(self, room_id: RoomId, session: Session, devices: Sequence[DeviceKeys]) -> None:
         """Tell devices that get no key why they see nothing.

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 BOTH = sealed_room(POD, OWNER)
 ALL = sealed_room(POD, OWNER, MALLORY)
+EACH_ANEW = sealed_room(POD, OWNER, rotation_messages=1)
 
 
 class Cast:
@@ -446,16 +447,58 @@ async def test_upkeep_that_fails_is_tried_again_later(cast: Cast) -> None:
             await asyncio.sleep(0.002)
 
 
-async def test_nobody_is_given_a_room_key_for_the_asking(cast: Cast) -> None:
-    said = await cast.pod.say(BOTH, "a question")
+async def ask_for_key(made: Device, of: Device, said: dict[str, Any], **changes: Any) -> None:
+    """Ask a device for a room key, as one does that cannot read an event."""
     wanted = {"algorithm": "m.megolm.v1.aes-sha2", "room_id": ROOM, "session_id": said["content"]["session_id"]}
-    asked = {"action": "request", "body": wanted, "request_id": "1", "requesting_device_id": "EVIL"}
-    await cast.mallory.crypto.send_to_device("m.room_key_request", {POD: {"POD": asked}})
+    asked = {"action": "request", "body": wanted, "request_id": "1", "requesting_device_id": made.own.device_id}
+    await made.crypto.send_to_device("m.room_key_request", {of.own.user_id: {of.own.device_id: asked | changes}})
+
+
+async def kept_up(cast: Cast) -> None:
+    """Have the bot take what waits, and do all that follows."""
     async with upkeep(cast.pod):
         await cast.pod.sync()
+        uploads = cast.server.asked.count("upload")
+        cast.server.one_time[POD, "POD"].clear()
         await cast.pod.sync(device_one_time_keys_count={})
-        await until(lambda: cast.server.asked.count("upload") >= 4)
+        await until(lambda: cast.server.asked.count("upload") > uploads)
+        await until(lambda: not cast.pod.crypto._work.is_set())
+
+
+async def test_a_device_whose_key_was_lost_on_the_way_is_given_it_again_once(cast: Cast) -> None:
+    said = await cast.pod.say(BOTH, "a question")
+    cast.server.waiting.pop((OWNER, "PHONE"))
+    assert isinstance(await cast.owner.hear(said), NoKey)
+    for _ in range(2):
+        await ask_for_key(cast.owner, cast.pod, said)
+        await kept_up(cast)
+    assert [event["type"] for event in cast.server.waiting[OWNER, "PHONE"]].count("m.room.encrypted") == 1
+    assert isinstance(await cast.owner.hear(said), Opened)
+
+
+async def test_nobody_who_was_not_given_a_room_key_gets_it_for_the_asking(cast: Cast) -> None:
+    said = await cast.pod.say(BOTH, "a question")
+    await ask_for_key(cast.mallory, cast.pod, said)
+    await ask_for_key(cast.mallory, cast.pod, said, requesting_device_id="PHONE")
+    for broken in ({"body": None}, {"body": {"room_id": 1}}, {"action": "request_cancellation"}, {"action": 7}):
+        await ask_for_key(cast.owner, cast.pod, said, **broken)
+    cast.server.waiting.pop((OWNER, "PHONE"))
+    await kept_up(cast)
     assert (MALLORY, "EVIL") not in cast.server.waiting
+    assert (OWNER, "PHONE") not in cast.server.waiting
+
+
+async def test_a_key_that_is_given_again_reads_nothing_that_was_said_before_it_was_first_given(
+    cast: Cast,
+) -> None:
+    before = await cast.pod.say(BOTH, "before")
+    after = await cast.pod.say(ALL, "after")
+    cast.server.waiting.pop((MALLORY, "EVIL"))
+    assert isinstance(await cast.mallory.hear(after), NoKey)
+    await ask_for_key(cast.mallory, cast.pod, after)
+    await kept_up(cast)
+    assert isinstance(await cast.mallory.hear(after), Opened)
+    assert isinstance(await cast.mallory.hear(before), NoKey)
 
 
 def _canonical(value: dict[str, Any]) -> str:
