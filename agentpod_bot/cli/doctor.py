@@ -10,16 +10,18 @@ import time
 from typing import TYPE_CHECKING
 
 import agentpod_bot
+from agentpod_bot.app.keys import open_keys
 from agentpod_bot.app.meaning import policy_of
 from agentpod_bot.broker.change import MESSAGE, REACTION
 from agentpod_bot.cli import findings
 from agentpod_bot.cli.findings import Finding, Levels, fail, ok
 from agentpod_bot.cli.logging_in import quiet
 from agentpod_bot.config.load import find, load
-from agentpod_bot.errors import ConfigurationError, MatrixError, Refused, TokenRefused
+from agentpod_bot.errors import CannotStart, ConfigurationError, MatrixError, Refused, TokenRefused
 from agentpod_bot.matrix.client import MatrixClient
 from agentpod_bot.matrix.powers import level_to_send
 from agentpod_bot.store.examination import examine
+from agentpod_bot.system import SystemClock
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Mapping
@@ -83,6 +85,11 @@ async def _of_homeserver(settings: Settings, client: MatrixClient) -> AsyncItera
         yield fail("access token", f"is that of device {device_id}, not of {account.device_id}", "remove the device_id")
     else:
         yield ok("access token", f"is that of {user_id}, device {device_id}")
+    can_encrypt = True
+    async for found in _of_keys(settings, client):
+        can_encrypt = can_encrypt and found.grade is not findings.Grade.FAIL
+        yield found
+    can_encrypt = can_encrypt and settings.e2e.pickle_key is not None
     yield findings.of_clock(None if server_ms is None else server_ms - time.time_ns() // 1_000_000)
     aliases: dict[str, RoomId] = {}
     for name, route in settings.routes.items():
@@ -98,12 +105,33 @@ async def _of_homeserver(settings: Settings, client: MatrixClient) -> AsyncItera
         except MatrixError as error:
             yield fail(what, f"the alias {route.room} cannot be looked up: {error}", "try again")
             continue
-        async for found in _of_route(settings, name, aliases, client):
+        async for found in _of_route(settings, name, aliases, client, can_encrypt=can_encrypt):
             yield found
 
 
+async def _of_keys(settings: Settings, client: MatrixClient) -> AsyncIterator[Finding]:
+    """Whether the keys of the bot's device are there, and are those that the homeserver has."""
+    what = "device keys"
+    try:
+        keys = await open_keys(settings)
+    except CannotStart as error:
+        yield Finding(findings.Grade.FAIL, what, str(error))
+        return
+    if keys is None:
+        yield ok(what, "none are configured: the bot asks in rooms without encryption only")
+        return
+    try:
+        await keys.crypto(client, SystemClock(), verified_only=lambda: False).check()
+    except (CannotStart, MatrixError) as error:
+        yield Finding(findings.Grade.FAIL, what, str(error))
+    else:
+        yield ok(what, f"{settings.crypto_folder} holds those of device {settings.homeserver.device_id}")
+    finally:
+        await keys.close()
+
+
 async def _of_route(
-    settings: Settings, name: str, aliases: dict[str, RoomId], client: MatrixClient
+    settings: Settings, name: str, aliases: dict[str, RoomId], client: MatrixClient, *, can_encrypt: bool
 ) -> AsyncIterator[Finding]:
     policy = policy_of(settings, aliases)
     route = next(route for route in policy.routes.values() if route.name == name)
@@ -116,5 +144,5 @@ async def _of_route(
     except MatrixError as error:
         yield fail(f"route {name}", f"its room {route.room_id} cannot be looked at: {error}", "try again")
         return
-    for found in findings.of_room(policy, route, room, levels):
+    for found in findings.of_room(policy, route, room, levels, can_encrypt=can_encrypt):
         yield found

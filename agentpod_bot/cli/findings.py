@@ -115,7 +115,9 @@ class Levels:
     reaction: int
 
 
-def of_room(policy: Policy, route: Route, room: RoomState, levels: Levels | None) -> Iterator[Finding]:
+def of_room(
+    policy: Policy, route: Route, room: RoomState, levels: Levels | None, *, can_encrypt: bool = False
+) -> Iterator[Finding]:
     """Whether questions of a route reach somebody who can answer. `levels` None: they could not be read."""
     what = f"route {route.name}"
     if room.replaced:
@@ -128,8 +130,13 @@ def of_room(policy: Policy, route: Route, room: RoomState, levels: Levels | None
         )
         return
     match room.encrypted:
+        case True if not room.encryption.is_megolm:
+            yield fail(what, "its room is encrypted in a way that this bot does not know", "use another room")
+        case True if can_encrypt:
+            yield ok(what, "its room is encrypted")
         case True:
-            yield fail(what, "its room is encrypted, and this bot cannot encrypt", "use a room without encryption")
+            remedy = "get it keys: agentpod-bot login with the extra e2e, or use a room without encryption"
+            yield fail(what, "its room is encrypted, and this bot cannot encrypt", remedy)
         case None:
             yield fail(what, "whether its room is encrypted is not known", "see the homeserver's answers above")
         case False:

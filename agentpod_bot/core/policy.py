@@ -33,6 +33,17 @@ class Reactions(StrEnum):
     OFF = "off"
 
 
+class Trust(StrEnum):
+    """What an approver's answer needs in an encrypted room beside being encrypted by a device of theirs."""
+
+    ALL = "all"
+    """Nothing: the homeserver's word for whose devices there are is taken."""
+    APPROVERS_VERIFIED = "approvers-verified"
+    """The device was verified, and what approves names its question where nobody on the way can change it."""
+    VERIFIED = "verified"
+    """The same; and what the bot says is readable on verified devices only."""
+
+
 @dataclass(frozen=True, slots=True)
 class Escalation:
     """After which time without an answer a question is also asked on another route."""
@@ -95,6 +106,7 @@ class Policy:
     limits: Limits
     called_back: frozenset[ClientName] = frozenset()
     """Clients that are posted each outcome."""
+    trust: Trust = Trust.ALL
 
     def rooms(self) -> frozenset[RoomId]:
         """Every room that a route names."""

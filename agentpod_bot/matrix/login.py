@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import nio
-from nio.client.async_client import AsyncClient
-
 from agentpod_bot.core.ids import UserId
 from agentpod_bot.errors import (
     CredentialsRefused,
@@ -14,7 +11,8 @@ from agentpod_bot.errors import (
     Refused,
     TokenRefused,
 )
-from agentpod_bot.matrix.client import DEADLINE_S, ask, nio_config, unexpected
+from agentpod_bot.matrix.client import DEADLINE_S
+from agentpod_bot.matrix.tokenless import LOGIN, post, text
 
 
 async def login(
@@ -31,18 +29,20 @@ async def login(
     `CredentialsRefused` where the homeserver says no, `HomeserverUnreachable` where it
     says nothing usable or asks to wait.
     """
-    client = AsyncClient(url.rstrip("/"), user, device_id or "", config=nio_config(deadline_s))
+    wanted = {
+        "type": "m.login.password",
+        "identifier": {"type": "m.id.user", "user": user},
+        "password": password,
+        "initial_device_display_name": device_name,
+    }
+    if device_id is not None:
+        wanted["device_id"] = device_id
     try:
-        match await ask(deadline_s, client.login, password, device_name=device_name):
-            case nio.LoginResponse(user_id=user_id, device_id=device, access_token=access_token):
-                return UserId(user_id), device, access_token
-            case other:
-                raise unexpected(other)
+        answer = await post(url, LOGIN, wanted, deadline_s=deadline_s)
+        return UserId(text(answer, "user_id")), text(answer, "device_id"), text(answer, "access_token")
     except (Refused, TokenRefused) as refused:
         raise CredentialsRefused(f"the homeserver refuses the login: {refused}") from refused
     except RateLimited as limited:
         raise HomeserverUnreachable(f"too many logins: {limited}") from limited
     except MatrixError as error:
         raise HomeserverUnreachable(str(error)) from error
-    finally:
-        await client.close()

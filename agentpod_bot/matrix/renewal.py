@@ -7,27 +7,22 @@ Formats: https://spec.matrix.org/v1.14/client-server-api/#refreshing-access-toke
 from __future__ import annotations
 
 import asyncio
-import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import structlog
-from nio.client.async_client import AsyncClient
 
 from agentpod_bot.config.written_back import write_back
-from agentpod_bot.errors import HomeserverUnavailable, MatrixError, Refused, TokenRefused
-from agentpod_bot.matrix.client import DEADLINE_S, OK, MatrixClient, deadline, nio_config
-from agentpod_bot.matrix.failures import decode, failure_of
+from agentpod_bot.errors import MatrixError, Refused, TokenRefused
+from agentpod_bot.matrix.client import DEADLINE_S, MatrixClient
+from agentpod_bot.matrix.tokenless import LOGIN, REFRESH, post, text
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from pathlib import Path
 
     from agentpod_bot.config.model import Settings
     from agentpod_bot.core.ids import UserId
 
-LOGIN: Final = "/_matrix/client/v3/login"
-REFRESH: Final = "/_matrix/client/v3/refresh"
 DEVICE_NAME: Final = "agentpod-bot"
 
 log = structlog.get_logger(__name__)
@@ -125,11 +120,11 @@ class Renewal:
         if token is None or token in self._refused:
             return False
         try:
-            answer = await self._post(REFRESH, {"refresh_token": token})
+            answer = await post(self._session.url, REFRESH, {"refresh_token": token}, deadline_s=self._deadline_s)
         except (Refused, TokenRefused):
             self._refused.add(token)
             raise
-        access_token, further = _text(answer, "access_token"), answer.get("refresh_token")
+        access_token, further = text(answer, "access_token"), answer.get("refresh_token")
         if isinstance(further, str) and further:
             # First of all: once a new token was used, the old refresh token is worth nothing.
             await self._keep(self._session.refresh_token_file, further)
@@ -157,7 +152,7 @@ class Renewal:
         if self._session.refresh_token_file is not None:
             wanted["refresh_token"] = True
         try:
-            answer = await self._post(LOGIN, wanted)
+            answer = await post(self._session.url, LOGIN, wanted, deadline_s=self._deadline_s)
         except (Refused, TokenRefused):
             self._refused.add(password)
             raise
@@ -168,7 +163,7 @@ class Renewal:
         if isinstance(further, str) and further:
             self._refresh_token = further
             await self._keep_or_tell(self._session.refresh_token_file, further)
-        await self._take(_text(answer, "access_token"))
+        await self._take(text(answer, "access_token"))
         return True
 
     async def _take(self, access_token: str) -> None:
@@ -191,26 +186,6 @@ class Renewal:
         except OSError as error:
             log.warning("session_kept_in_memory_only", reason=error.strerror)
 
-    async def _post(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
-        client = AsyncClient(self._session.url.rstrip("/"), "", config=nio_config(self._deadline_s))
-        try:
-            async with deadline(self._deadline_s):
-                transport = await client.send(
-                    "POST",
-                    path,
-                    json.dumps(body),
-                    headers={"Content-Type": "application/json"},
-                    timeout=self._deadline_s,
-                )
-                async with transport:
-                    raw = await transport.read()
-        finally:
-            await client.close()
-        answer = decode(raw)
-        if transport.status != OK or answer is None:
-            raise failure_of(transport.status, transport.headers, raw)
-        return answer
-
 
 async def account_of(
     url: str, user_id: UserId, access_token: str, *, deadline_s: float = DEADLINE_S
@@ -221,10 +196,3 @@ async def account_of(
         return await client.whoami()
     finally:
         await client.close()
-
-
-def _text(answer: Mapping[str, Any], key: str) -> str:
-    value = answer.get(key)
-    if not isinstance(value, str) or not value:
-        raise HomeserverUnavailable(f"an answer without {key}", status=OK)
-    return value

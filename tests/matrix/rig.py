@@ -9,8 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from agentpod_bot.broker.assembly import Parts, assemble
 from agentpod_bot.core.ids import RequestId, RoomId, RouteName, UserId
-from agentpod_bot.core.policy import Escalation
+from agentpod_bot.core.policy import Escalation, Trust
 from agentpod_bot.matrix.client import MatrixClient
+from agentpod_bot.matrix.e2e.crypto import Crypto
+from agentpod_bot.matrix.e2e.thread import Keys
+from agentpod_bot.matrix.e2e.vault import Vault
 from agentpod_bot.matrix.homeserver import MatrixHomeserver
 from agentpod_bot.matrix.sync import SyncLoop
 from agentpod_bot.store.database import SqlStore, open_store
@@ -18,7 +21,7 @@ from tests.examples import CALLER, OPS_ROUTE, POLICY, ROUTE, request
 from tests.fakes import FakeChance, FakeClock, FakeMeter
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Callable, Mapping
     from pathlib import Path
 
     from agentpod_bot.core.model import Caller, Question
@@ -27,21 +30,51 @@ if TYPE_CHECKING:
 
 PATIENCE_S = 20.0
 LEADS = RouteName("leads")
+PICKLE_KEY = "a secret of forty characters or more...."
+
+
+class Verdicts:
+    """Devices that somebody verified, by their ed25519 keys."""
+
+    def __init__(self) -> None:
+        self.verified: set[str] = set()
+
+    def is_verified(self, _user_id: str, _device_id: str, ed25519: str) -> bool:
+        return ed25519 in self.verified
+
+    async def learn(self, _answer: Mapping[str, Any]) -> None:
+        """Nothing."""
 
 
 class Pod:
     """One run of the daemon's parts. Several runs may follow each other on one store."""
 
-    def __init__(self, hs: FakeHomeserver, clock: FakeClock, store: SqlStore, policy: Policy, token: str) -> None:
+    def __init__(
+        self,
+        hs: FakeHomeserver,
+        clock: FakeClock,
+        store: SqlStore,
+        policy: Policy,
+        token: str,
+        *,
+        keys: Keys | None = None,
+    ) -> None:
         self.hs = hs
         self.clock = clock
         self.store = store
         self.meter = FakeMeter()
         self.client = MatrixClient(hs.url, policy.own, token)
+        self.keys = keys
+        self.verdicts = Verdicts()
+        self.crypto = (
+            None
+            if keys is None
+            else Crypto(keys, self.client, clock, verdicts=self.verdicts, verified_only=self._strict)
+        )
         self.outcomes_to_post = asyncio.Event()
         self.parts: Parts = assemble(
             store,
-            MatrixHomeserver(self.client),
+            MatrixHomeserver(self.client, self.crypto),
             policy,
             clock=clock,
             chance=FakeChance(clock.now_ms()),
@@ -49,14 +82,17 @@ class Pod:
             call_back=self.outcomes_to_post.set,
         )
         self.parts.world.trouble = lambda: None
-        self.sync = SyncLoop(self.client, self.parts.inbox, clock, jitter=lambda: 0.0)
+        self.sync = SyncLoop(self.client, self.parts.inbox, clock, jitter=lambda: 0.0, opener=self.crypto)
         self._tasks: list[asyncio.Task[Any]] = []
 
     async def start(self, *, outbox: bool = True, caught_up: bool = True) -> None:
         """Catch up with the rooms, then speak."""
+        if self.crypto is not None:
+            await self.crypto.publish()
+            self._tasks.append(asyncio.create_task(self.crypto.upkeep()))
         await self.parts.rooms.settle()
         await self.parts.holds.recover()
-        self._tasks = [asyncio.create_task(self.parts.rooms.run()), asyncio.create_task(self.sync.run())]
+        self._tasks += [asyncio.create_task(self.parts.rooms.run()), asyncio.create_task(self.sync.run())]
         if caught_up:
             await self.sync.first_sync_done.wait()
         if outbox:
@@ -69,6 +105,11 @@ class Pod:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self.client.close()
+        if self.keys is not None:
+            await self.keys.close()
+
+    def _strict(self) -> bool:
+        return self.parts.world.policy.trust is Trust.VERIFIED
 
     async def ask(self, caller: Caller = CALLER, **changes: Any) -> Question:
         """Ask a request, each time a new one unless an id is given."""
@@ -124,7 +165,21 @@ class Rig:
         self.mallory = UserId(hs.user("mallory"))
         self.room = RoomId(hs.room(self.pod, self.owner, self.second, self.mallory))
         self.token = hs.token(self.pod, "POD")
+        self.sealed = False
+        """Whether the bot's device has keys."""
         self.policy = replace(POLICY, routes={ROUTE: replace(OPS_ROUTE, room_id=self.room)})
+
+    def seal(self) -> None:
+        """Encrypt the room; the bot's device has keys from now on."""
+        self.sealed = True
+        self.hs.encrypt(self.room, by=self.owner)
+
+    async def _keys(self) -> Keys:
+        folder = self.path.parent / "crypto"
+        vault = Vault(
+            folder=folder, pickle_key="a secret of forty characters or more....", user_id=self.pod, device_id="POD"
+        )
+        return await Keys.open(vault, make=not folder.exists())
 
     def with_reactions(self, reactions: Reactions) -> None:
         """Change what the route does with reactions."""
@@ -150,7 +205,8 @@ class Rig:
         async with AsyncExitStack() as stack:
             store = open_store(self.path)
             stack.push_async_callback(store.close)
-            pod = Pod(self.hs, self.clock, store, self.policy, self.token)
+            keys = await self._keys() if self.sealed else None
+            pod = Pod(self.hs, self.clock, store, self.policy, self.token, keys=keys)
             stack.push_async_callback(pod.stop)
             await pod.start(outbox=outbox, caught_up=caught_up)
             yield pod

@@ -117,10 +117,14 @@ class Crypto:
         await send_to_device(self._requests, kind, messages)
 
     async def publish(self) -> None:
-        """See that the homeserver has this device's keys, and no other ones for it.
+        """See that the homeserver has this device's keys, and no other ones for it (`check`)."""
+        await self.check()
+        await self._upload()
 
-        Raises `CryptoStoreRefused` where it has other ones, or lost those it had: then
-        nobody could tell this device from a stranger's.
+    async def check(self) -> None:
+        """Raise `CryptoStoreRefused` where the homeserver has other keys for this device, or lost those that it had.
+
+        Nobody could tell this device from a stranger's then.
         """
         own = self.own
         answer = await self._requests.ask_for("POST", QUERY, {"device_keys": {own.user_id: [own.device_id]}})
@@ -135,7 +139,6 @@ class Crypto:
             )
         if is_published and not stands:
             raise CryptoStoreRefused(f"the homeserver no longer has the keys of device {own.device_id}; {ANEW}")
-        await self._upload()
 
     async def _upload(self) -> None:
         counted, has_fallback = self._one_time_keys, self._has_fallback_key
