@@ -33,6 +33,17 @@ class Reactions(StrEnum):
     OFF = "off"
 
 
+class Trust(StrEnum):
+    """What an approver's answer needs in an encrypted room beside being encrypted by a device of theirs."""
+
+    ALL = "all"
+    """Nothing: the homeserver's word for whose devices there are is taken."""
+    APPROVERS_VERIFIED = "approvers-verified"
+    """The device was verified, and what approves names its question where nobody on the way can change it."""
+    VERIFIED = "verified"
+    """The same; and what the bot says is readable on verified devices only."""
+
+
 @dataclass(frozen=True, slots=True)
 class Escalation:
     """After which time without an answer a question is also asked on another route."""
@@ -95,6 +106,7 @@ class Policy:
     limits: Limits
     called_back: frozenset[ClientName] = frozenset()
     """Clients that are posted each outcome."""
+    trust: Trust = Trust.ALL
 
     def rooms(self) -> frozenset[RoomId]:
         """Every room that a route names."""
@@ -165,6 +177,10 @@ class Policy:
             return frozenset()
         barred = {requester} if route.not_requester else set()
         return frozenset(user_id for user_id in room.joined - barred if self.is_approver(user_id, route, room))
+
+    def is_strict(self, room: RoomState) -> bool:
+        """Whether answers in a room count from verified devices alone; where it is not known to be clear, too."""
+        return self.trust is not Trust.ALL and room.encrypted is not False
 
     def is_bot(self, sender: UserId) -> bool:
         """Whether nothing that `sender` says is ever an answer."""
