@@ -29,6 +29,11 @@ REFUSALS = (
     "which",
     "not_rejected",
     "structured",
+    "not_named",
+    "clear_text",
+    "unknown_device",
+    "unverified_device",
+    "replayed",
     "undecryptable",
     "set_aside",
 )
@@ -98,6 +103,9 @@ class Metrics:
         self._closed = self._counter("agentpod_requests_closed", "Questions that ended, by outcome.", "outcome")
         self._answers = self._counter("agentpod_answers", "Answers that decided, by their form.", "via")
         self._refused = self._counter("agentpod_answers_refused", "Tries to answer that decided nothing.", "why")
+        self._unread = self._counter(
+            "agentpod_undecryptable_events", "Events that could not be decrypted when they came."
+        )
         self._latency = self._histogram(
             "agentpod_answer_seconds", "Time from the request to the answer that decided it.", _SECONDS
         )
@@ -226,6 +234,10 @@ class Metrics:
     def answer_refused(self, why: str) -> None:
         """A try to answer decided nothing."""
         self._refused.labels(why).inc()
+
+    def unread(self, count: int) -> None:
+        """So many events could not be decrypted."""
+        self._unread.inc(count)
 
     def sent(self, kind: str) -> None:
         """The homeserver took an event."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from agentpod_bot.calling_back import CallbackTx
 from agentpod_bot.copying import CopyTx
 from agentpod_bot.core.kept import Priority
+from agentpod_bot.syncing import SyncTx
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
         Status,
         Vote,
     )
-    from agentpod_bot.core.room import Foreign, RoomState
+    from agentpod_bot.core.room import RoomState
 
 T = TypeVar("T")
 
@@ -72,7 +73,7 @@ class Chance(Protocol):
         ...
 
 
-class Tx(CopyTx, CallbackTx, Protocol):
+class Tx(CopyTx, CallbackTx, SyncTx, Protocol):
     """One transaction of the store.
 
     What is asked for by room, or by event, comes as that room has it (`core.copies.seen_in`).
@@ -305,50 +306,6 @@ class Tx(CopyTx, CallbackTx, Protocol):
         """How many hints of the room, sent or not, have a `not_before_ms` after `after_ms` and up to `up_to_ms`."""
         ...
 
-    # what a sync has shown
-    def foreign(self, room_id: RoomId, *, since_ms: int) -> tuple[Foreign, ...]:
-        """Questions of other accounts whose end is not shown, or not before `since_ms`."""
-        ...
-
-    def keep_foreign(self, question: Foreign) -> None:
-        """Remember another account's question; seen again, it changes nothing."""
-        ...
-
-    def close_foreign(self, event_id: EventId, sender: UserId, closed_ts: int) -> None:
-        """That account edited its question; an edit by anyone else changes nothing."""
-        ...
-
-    def seen(self, event_id: EventId) -> bool:
-        """Whether this event was processed before."""
-        ...
-
-    def mark_seen(self, room_id: RoomId, event_id: EventId, at_ms: int) -> None:
-        """Remember a processed event."""
-        ...
-
-    def newest_seen(self, room_id: RoomId) -> EventId | None:
-        """The event of the room that was processed last."""
-        ...
-
-    def position(self, user_id: UserId) -> str | None:
-        """Where the next sync begins; None for a new store or another account."""
-        ...
-
-    def move(self, user_id: UserId, next_batch: str) -> None:
-        """Move the position: the last thing that a sync's transaction does."""
-        ...
-
-    def is_encrypted(self, room_id: RoomId, *, judged: bool = False) -> bool:
-        """Whether the room was ever seen encrypted; that is never undone.
-
-        With `judged`: whether events of it were judged as those of an encrypted room.
-        """
-        ...
-
-    def mark_encrypted(self, room_id: RoomId, *, judged: bool) -> None:
-        """Remember that the room is encrypted, and that events of it are judged by that; never less than before."""
-        ...
-
     # the rest
     def touch(self, now_ms: int) -> None:
         """Write something that was not there before: where that is kept, the store takes writes."""
@@ -415,6 +372,10 @@ class Meter(Protocol):
 
     def answer_refused(self, why: str) -> None:
         """Somebody's try to answer decided nothing, and was told why."""
+        ...
+
+    def unread(self, count: int) -> None:
+        """So many events could not be decrypted when they came."""
         ...
 
     def sent(self, kind: str) -> None:

@@ -26,7 +26,7 @@ Alert rules: [`contrib/prometheus/agentpod-bot.rules.yml`](../contrib/prometheus
 | --- | --- | --- | --- |
 """
 OF_LIBRARY = "process_"
-SHOWN_VALUES = 12
+SHOWN_VALUES = 16
 """A label with more values than these is not spelt out."""
 
 

@@ -158,7 +158,7 @@ def cut() -> list[Shown]:
     script = "".join(f"convert photos/{n:04}.jpg -resize 50% small/{n:04}.jpg\n" for n in range(1, 101))
     preview = [{"type": "text", "label": "Script", "text": f"set -e\n{script}rm -rf photos"}]
     question, event = asked({"title": "Shrink the photos", "preview": preview})
-    question = replace(question, asked=replace(question.asked, file_uri="mxc://example.org/file"))
+    question = replace(question, asked=replace(question.asked, file={"url": "mxc://example.org/file"}))
     return [shortened(event), Shown(POD, ASKED_MS, file_message(question), reply_to="in the question's thread")]
 
 

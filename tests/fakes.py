@@ -64,6 +64,7 @@ class FakeMeter:
         self.unasked: list[tuple[ClientName, str]] = []
         self.closed_questions: list[Question] = []
         self.refusals: list[str] = []
+        self.unread_events = 0
         self.sent_kinds: list[str] = []
         self.failures: list[tuple[str, str]] = []
 
@@ -78,6 +79,9 @@ class FakeMeter:
 
     def answer_refused(self, why: str) -> None:
         self.refusals.append(why)
+
+    def unread(self, count: int) -> None:
+        self.unread_events += count
 
     def sent(self, kind: str) -> None:
         self.sent_kinds.append(kind)

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from agentpod_bot.core.ids import ClientName, EventId, OptionId, RequestId, RouteName, Row, TxnId, WebhookId
 from agentpod_bot.core.kept import Priority
 from agentpod_bot.core.model import Attachment, Claim, Copy, Hold, Outcome, Progress, Via, Vote
+from agentpod_bot.core.room import Undecrypted
 from agentpod_bot.store.database import open_store
 from agentpod_bot.store.schema import known_schemas
 from tests.unit.store.examples import (
@@ -102,18 +103,29 @@ def fill(tx: Tx) -> None:
                 tx.abandon(begun.effect_id, "M_FORBIDDEN \ud800")
             case _:
                 tx.postpone(begun.effect_id, T0 + 60_000)
+    synced(tx)
+    tx.touch(T0)
+    tx.call_back(decided, WebhookId("msg_0123"), T0 + 6)
+    recorded(tx, queued, decided)
+
+
+def synced(tx: Tx) -> None:
+    """What timelines have shown."""
     for event_id, closed_ts in (("$theirs", None), ("$over", T0 + 9)):
         tx.keep_foreign(foreign(event_id, code=None if closed_ts else foreign().code))
         if closed_ts is not None:
             tx.close_foreign(EventId(event_id), OTHER_BOT, closed_ts)
     tx.mark_seen(ROOM, EventId("$one"), T0)
     tx.mark_seen(ROOM, EventId("$two"), T0 + 1)
+    tx.take_ciphertext(ROOM, "0123")
+    raw = {"type": "m.room.encrypted", "content": {"session_id": "session", "ciphertext": "\x00\ud800"}}
+    tx.keep_undecrypted(
+        Undecrypted(event_id=EventId("$dark"), room_id=ROOM, session_id="session", first_seen_ms=T0, event=raw),
+        at_most=2,
+    )
     tx.move(BOT, "s72594_4483_1934")
     tx.mark_encrypted(ROOM, judged=False)
     tx.mark_encrypted(OTHER_ROOM, judged=True)
-    tx.touch(T0)
-    tx.call_back(decided, WebhookId("msg_0123"), T0 + 6)
-    recorded(tx, queued, decided)
 
 
 def recorded(tx: Tx, queued: Question, decided: Question) -> None:
@@ -168,6 +180,7 @@ def readout(tx: Tx) -> dict[str, Any]:
         "foreign": tx.foreign(ROOM, since_ms=T0),
         "seen": [tx.seen(EventId(name)) for name in ("$one", "$two", "$three")],
         "newest_seen": tx.newest_seen(ROOM),
+        "undecrypted": tx.undecrypted(None, since_ms=0),
         "position": tx.position(BOT),
         "encrypted": [
             tx.is_encrypted(room_id, judged=judged) for room_id in (ROOM, OTHER_ROOM) for judged in (False, True)

@@ -54,6 +54,8 @@ class After:
     """Those of whose requests one has another status now."""
     refused: list[str] = field(default_factory=list)
     """Tries to answer that decided nothing, each by its kind."""
+    unread: int = 0
+    """Events that could not be decrypted."""
     calls_back: bool = False
     """Whether outcomes are to be posted."""
 
@@ -63,6 +65,7 @@ class After:
         self.rooms |= more.rooms
         self.clients |= more.clients
         self.refused += more.refused
+        self.unread += more.unread
         self.calls_back |= more.calls_back
 
 

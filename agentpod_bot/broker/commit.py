@@ -100,7 +100,7 @@ class Commit:
         self._streams.ring(after.clients)
         if after.calls_back and self._call_back is not None:
             self._call_back()
-        if after.closed or after.refused:  # counted and logged a moment later, for somebody waits
+        if after.closed or after.refused or after.unread:  # counted and logged a moment later, for somebody waits
             asyncio.get_running_loop().call_later(LATER_S, self._tell, after)
 
     def _tell(self, after: After) -> None:
@@ -109,6 +109,8 @@ class Commit:
             _log_closed(question)
         for why in after.refused:
             self._meter.answer_refused(why)
+        if after.unread:
+            self._meter.unread(after.unread)
 
 
 def _log_closed(question: Question) -> None:

@@ -9,6 +9,7 @@ import structlog
 from agentpod_bot.broker.change import After, Means, change
 from agentpod_bot.broker.commit import Bell
 from agentpod_bot.broker.escalation import due_at
+from agentpod_bot.broker.unreadable import KEPT_MS
 from agentpod_bot.core.lifecycle import Lapsed
 from agentpod_bot.errors import StoreUnavailable
 
@@ -75,6 +76,7 @@ class Deadlines:
             # An event that came before an open question ended must be known again while it is open.
             asked_ms = [question.asked.created_at_ms for question in tx.open_questions()]
             gone = tx.prune(min((now_ms - limits.retention_ms, *asked_ms)))
+            tx.prune_undecrypted(now_ms - KEPT_MS)
             if limits.audit_retention_ms is None:
                 return gone, 0, tx.head()
             return gone, tx.prune_audit(min((now_ms - limits.audit_retention_ms, *asked_ms))), tx.head()

@@ -7,7 +7,7 @@ together; a response is handled whole or will be handled again.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, assert_never
+from typing import TYPE_CHECKING, Any, assert_never
 
 import structlog
 
@@ -15,6 +15,7 @@ from agentpod_bot.broker import places
 from agentpod_bot.broker.change import QUESTION, After, Means, audit, change, edit_place_again, show_again
 from agentpod_bot.broker.said_back import SaidBack
 from agentpod_bot.broker.scenes import in_room, scene_of
+from agentpod_bot.broker.unreadable import KEPT_MS, came_unreadable
 from agentpod_bot.broker.votes import take, withdraw
 from agentpod_bot.core.copies import is_gone
 from agentpod_bot.core.ids import Code, TxnId
@@ -50,18 +51,22 @@ from agentpod_bot.core.scene import (
     Late,
     Left,
     ListOpen,
-    NamesQuestion,
     NoFileYet,
     NotApprover,
+    NotNamed,
     Refuse,
     RejectSeveral,
     Scene,
+    Unheard,
     WhyLeft,
 )
 from agentpod_bot.core.structured import judge_structured
+from agentpod_bot.core.trust import ends_something
 from agentpod_bot.errors import MatrixError, StoreUnavailable, Unavailable
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from agentpod_bot.broker.commit import Commit
     from agentpod_bot.broker.rooms import Rooms
     from agentpod_bot.core.ids import EventId, RoomId
@@ -109,6 +114,14 @@ class Inbox:
         others_ms = self._means.clock.now_ms() - OTHERS_MS
         return min((others_ms, *(question.asked.created_at_ms for question in open_now)))
 
+    async def undecrypted(
+        self, sessions: frozenset[tuple[RoomId, str]] | None
+    ) -> tuple[tuple[RoomId, Mapping[str, Any]], ...]:
+        """Kept raw events that could not be read, of these sessions or (None) all, oldest first, with their rooms."""
+        since_ms = self._means.clock.now_ms() - KEPT_MS
+        kept = await self._store.run(lambda tx: tx.undecrypted(sessions, since_ms=since_ms))
+        return tuple((each.room_id, each.event) for each in kept)
+
     async def handle(self, batch: Batch) -> None:
         """Handle one response. Raises `Unavailable` where it has to be handled again later."""
         world = self._means.world
@@ -146,7 +159,8 @@ class Inbox:
         """Handle one room's events in order; returns the room's state after them.
 
         What was processed before changes nothing, whoever sends it again. Clear text counts
-        up to the event that switched encryption on, where that is in this response.
+        up to the event that switched encryption on, where that is in this response. What can be
+        read only now came before all of it.
         """
         new = replace(part, timeline=tuple(event for event in part.timeline if not tx.seen(event.event_id)))
         room = self._means.world.after(new)
@@ -155,18 +169,30 @@ class Inbox:
         if room.encrypted:
             tx.mark_encrypted(part.room_id, judged=True)
         now = replace(room, encrypted=False) if was_clear else room
+        for event in part.recovered:
+            self._recover(tx, event, room, after)
         for event in new.timeline:
             if isinstance(event, EncryptionOn):
                 now = room
             self._process(tx, event, now, after)
         return room
 
-    def _process(self, tx: Tx, event: RoomEvent, room: RoomState, after: After) -> None:
-        """Handle one event. One that keeps breaking us is set aside, and decides nothing."""
+    def _recover(self, tx: Tx, event: RoomEvent, room: RoomState, after: After) -> None:
+        """Handle an event that could not be read when it came, by what it can have been meant for then."""
+        kept = tx.take_undecrypted(room.room_id, event.event_id)
+        if kept is not None and kept.first_seen_ms >= self._means.clock.now_ms() - KEPT_MS:
+            self._process(tx, event, room, after, known_ms=kept.first_seen_ms)
+
+    def _process(self, tx: Tx, event: RoomEvent, room: RoomState, after: After, *, known_ms: int | None = None) -> None:
+        """Handle one event. One that keeps breaking us is set aside, and decides nothing; nor does a replay."""
         now_ms = self._means.clock.now_ms()
+        if event.ciphertext is not None and not tx.take_ciphertext(room.room_id, event.ciphertext):
+            SaidBack(tx, self._means, room, after).replayed(event)
+            tx.mark_seen(room.room_id, event.event_id, now_ms)
+            return
         if self._breaks.get(event.event_id, 0) < TRIES - 1:
             try:
-                self._apply(tx, event, room, after)
+                self._apply(tx, event, room, after, known_ms)
             except Unavailable:
                 raise
             except Exception as error:  # the whole response is undone, and handled again
@@ -177,7 +203,7 @@ class Inbox:
             return
         mine = After()
         try:
-            tx.savepoint(lambda: self._apply(tx, event, room, mine))
+            tx.savepoint(lambda: self._apply(tx, event, room, mine, known_ms))
         except Unavailable:
             raise
         except Exception:  # it decides nothing, and must not stand in the way of what follows it
@@ -187,21 +213,25 @@ class Inbox:
             after.add(mine)
         tx.mark_seen(room.room_id, event.event_id, now_ms)
 
-    def _apply(self, tx: Tx, event: RoomEvent, room: RoomState, after: After) -> None:
+    def _apply(self, tx: Tx, event: RoomEvent, room: RoomState, after: After, known_ms: int | None) -> None:
         match event:
             case Said():
-                scene = scene_of(tx, event, room, self._means, names=event.names.named, codes_of=event.body)
+                names = event.names.named
+                scene = scene_of(tx, event, room, self._means, names=names, codes_of=event.body, known_ms=known_ms)
                 self._follow(tx, event, judge_said(event, scene), scene, after)
             case Structured():
-                scene = scene_of(tx, event, room, self._means, names=event.names.named, back_ms=DAY_MS)
+                names = event.names.named
+                scene = scene_of(tx, event, room, self._means, names=names, back_ms=DAY_MS, known_ms=known_ms)
                 self._follow(tx, event, judge_structured(event, scene), scene, after)
             case Reacted():
                 question = in_room(tx, event.target, room)
                 if question is not None:
-                    scene = scene_of(tx, event, room, self._means, names=event.target)
+                    scene = scene_of(tx, event, room, self._means, names=event.target, known_ms=known_ms)
                     self._follow(tx, event, judge_reacted(event, scene), scene, after)
             case OwnQuestion():
                 self._shown(tx, event, room, after)
+            case OwnEdit() | ForeignEdit() if not ends_something(event, room):
+                pass  # whoever carries it could have made it
             case OwnEdit(target=target):
                 question = in_room(tx, target, room)
                 if question is None and event.closes:
@@ -222,7 +252,7 @@ class Inbox:
                     if foreign.event_id == target:
                         tx.close_foreign(target, foreign.sender, event.ts)
             case Undecryptable():
-                self._unreadable(tx, event, room, after)
+                came_unreadable(tx, event, room, after, self._means)
             case Replaced():
                 SaidBack(tx, self._means, room, after).replaced(event)
             case OwnOther() | Membered() | EncryptionOn() | Powered() | Created() | Unheeded():
@@ -331,8 +361,12 @@ class Inbox:
                 back.from_requester(event, question)
             case NoFileYet(question=question):
                 back.no_file_yet(event, question)
-            case Refuse(question=question, why=why):
-                back.refuse(event, question, why)
+            case NotNamed(question=question):
+                back.not_named(event, question)
+            case Unheard(why=why, question=question):
+                back.unheard(event, why, question)
+            case Refuse(question=question, why=reason):
+                back.refuse(event, question, reason)
             case ListOpen():
                 back.list_open(event, scene.open)
             case Ignore():
@@ -353,11 +387,3 @@ class Inbox:
             back.not_rejected(event, left)
         elif not verdict.rejected:
             back.reject_which(event, scene.open)
-
-    def _unreadable(self, tx: Tx, event: Undecryptable, room: RoomState, after: After) -> None:
-        scene = scene_of(tx, event, room, self._means, names=event.names.named)
-        match scene.named:
-            case NamesQuestion(question=question) if question.is_open and scene.may(event.sender, question):
-                SaidBack(tx, self._means, room, after).undecryptable(event, question)
-            case _:
-                pass  # nobody can tell what it was about

@@ -32,6 +32,7 @@ from agentpod_bot.broker.reminders import REMINDERS, hushed, is_held, lowered, n
 from agentpod_bot.broker.uploads import MOST_TRIES, Uploads, is_to_upload
 from agentpod_bot.broker.votes import standing
 from agentpod_bot.core.kept import Effect, Priority
+from agentpod_bot.core.labels import approves
 from agentpod_bot.core.lifecycle import Posted, Undelivered
 from agentpod_bot.core.model import Attachment, Status
 from agentpod_bot.errors import HomeserverUnavailable, RateLimited, Refused, StoreUnavailable, TokenRefused
@@ -281,8 +282,12 @@ class Outbox:
         calm = self._last_429_ms is None or now_ms - self._last_429_ms >= CALM_MS
         if question.status is not Status.PENDING or question.event_id is None or queued or not calm:
             return
-        for position, content in enumerate(keycaps(question), 1):
-            name = f"{KEYCAP}:{position}"
+        room = self._means.world.room(effect.room_id)
+        rejecting = room is None or self._means.world.policy.is_strict(room)
+        for offered, content in zip(question.asked.offered, keycaps(question), strict=False):
+            if rejecting and approves(offered.option, question.asked.options):
+                continue  # where a reaction cannot approve, none is offered for it
+            name = f"{KEYCAP}:{offered.position}"
             tx.enqueue(
                 self._means.effect(effect.room_id, name, Priority.SEED, content, row=question.row, event_type=REACTION)
             )

@@ -12,6 +12,7 @@ from agentpod_bot.core.kept import AuditRow, Priority
 from agentpod_bot.core.model import WHOLE_TEXT_SHOWN
 from agentpod_bot.core.room import Said, Structured, Undecryptable
 from agentpod_bot.render import notices
+from agentpod_bot.render.sentences import Keys
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from agentpod_bot.core.ids import EventId, Row
     from agentpod_bot.core.model import Question
     from agentpod_bot.core.room import RoomEvent, RoomState, Seen
-    from agentpod_bot.core.scene import Left
+    from agentpod_bot.core.scene import Left, WhyUnheard
     from agentpod_bot.ports import Tx
 
 log = structlog.get_logger(__name__)
@@ -94,18 +95,49 @@ class SaidBack:
         """A structured answer does not agree with its question."""
         self._about(question, event, "structured", notices.refused(question, why, **_where(event)), detail=why)
 
+    def not_named(self, event: Seen, question: Question) -> None:
+        """An approval does not say itself which question it is for."""
+        self._about(question, event, "not_named", notices.not_named(question, **_where(event)))
+
+    def unheard(self, event: Seen, why: WhyUnheard, question: Question | None) -> None:
+        """It came in a way in which nothing decides anything here."""
+        content = notices.unheard(question, why, **_where(event))
+        if question is None:
+            self._now_and_then(event, why.value, content)
+        else:
+            self._about(question, event, why.value, content)
+
+    def replayed(self, event: Seen) -> None:
+        """Its ciphertext was read before, in another event. Nobody is told, for nobody said it."""
+        log.warning("event_replayed", room_id=self.room.room_id, event_id=event.event_id, sender=event.sender)
+        self._record("replayed", event)
+
     def undecryptable(self, event: Seen, question: Question) -> None:
         """The answer cannot be read."""
-        self._about(question, event, "undecryptable", notices.undecryptable(question, **_where(event)))
+        policy = self.means.world.policy
+        keys = Keys.NONE
+        if policy.heeds_reactions(question):
+            keys = Keys.REJECTING if policy.is_strict(self.room) else Keys.ALL
+        self._about(question, event, "undecryptable", notices.undecryptable(question, keys, **_where(event)))
+
+    def undecryptable_which(self, event: Seen, questions: Sequence[Question]) -> None:
+        """What cannot be read may be for one of several questions."""
+        content = notices.undecryptable_which(questions, now_ms=self.means.clock.now_ms(), **_where(event))
+        self._now_and_then(event, "undecryptable", content)
 
     def which(self, event: Seen, questions: Sequence[Question]) -> None:
-        """It could be for several questions; said each time, but to one person not more than once in 10 s."""
+        """It could be for several questions."""
+        self._now_and_then(
+            event, "which", notices.which_one(questions, now_ms=self.means.clock.now_ms(), **_where(event))
+        )
+
+    def _now_and_then(self, event: Seen, what: str, content: dict[str, Any]) -> None:
+        """Said each time, but to one person not more than once in 10 s."""
         now_ms = self.means.clock.now_ms()
-        before = f"{HINT}:which:{event.sender}:"
+        before = f"{HINT}:{what}:{event.sender}:"
         last_ms = self.tx.last_effect_at(self.room.room_id, before)
-        self._record("which", event)
+        self._record(what, event)
         if last_ms is None or not 0 <= now_ms - last_ms < WHICH_EVERY_MS:  # also after a clock that was set back
-            content = notices.which_one(questions, now_ms=now_ms, **_where(event))
             self._enqueue(f"{before}{event.event_id}", content)
 
     def list_open(self, event: Seen, questions: Sequence[Question]) -> None:

@@ -36,17 +36,22 @@ def scene_of(
     names: EventId | None,
     codes_of: str = "",
     back_ms: int | None = None,
+    known_ms: int | None = None,
 ) -> Scene:
     """Put together what judging an event needs: `names` is the event that it names, `codes_of` its text.
 
     `back_ms` is how long before the event closed questions still matter, where that is not as usual.
+    `known_ms` is when the event came, where it could not be read then: it cannot be meant for what
+    was asked later, which is as if it were not there.
     """
     now_ms = means.clock.now_ms()
-    open_now = tx.open_questions(room_id=room.room_id)
+    open_now = _asked_by(known_ms, tx.open_questions(room_id=room.room_id))
     if back_ms is None:  # with nothing open, an answer may be late for what closed some minutes ago
         back_ms = LATE_MS if all(question.shown_ts is None for question in open_now) else QUIET_MS
     since_ms = min(now_ms, event.ts) - back_ms
     named = _named(tx, names, room, open_now)
+    if isinstance(named, NamesQuestion) and not _asked_by(known_ms, (named.question,)):
+        named = NamesOther(ours=False)
     # What was closed lately, and what others ask, matters where the question is not named, or a code may be.
     is_named = isinstance(named, NamesQuestion)
     codes = _like_codes(codes_of)
@@ -59,11 +64,24 @@ def scene_of(
         now_ms=now_ms,
         room=room,
         open=open_now,
-        recent=() if is_named else tx.closed_questions(room.room_id, since_ms=since_ms),
+        recent=() if is_named else _asked_by(known_ms, tx.closed_questions(room.room_id, since_ms=since_ms)),
         foreign=tuple(each for each in foreign if each.expires_at_ms >= others_ms),
         named=named,
-        spent=_spent(tx, room, codes, now_ms - DAY_MS),
+        spent=_spent(tx, room, codes, now_ms - DAY_MS, known_ms=known_ms),
     )
+
+
+def _asked_by(known_ms: int | None, questions: tuple[Question, ...]) -> tuple[Question, ...]:
+    """Of these questions, as the room has them, those that were asked there by then."""
+    if known_ms is None:
+        return questions
+    return tuple(question for question in questions if _asked_ms(question) <= known_ms)
+
+
+def _asked_ms(question: Question) -> int:
+    if question.original is not None and question.copy is not None:
+        return question.copy.asked_at_ms
+    return question.asked.created_at_ms
 
 
 def in_room(tx: Tx, event_id: EventId, room: RoomState) -> Question | None:
@@ -98,11 +116,14 @@ def _like_codes(body: str) -> frozenset[Code]:
     return frozenset(Code(word.upper()) for word in bare if _CODE.fullmatch(word))
 
 
-def _spent(tx: Tx, room: RoomState, codes: frozenset[Code], since_ms: int) -> Mapping[Code, Question]:
+def _spent(
+    tx: Tx, room: RoomState, codes: frozenset[Code], since_ms: int, *, known_ms: int | None
+) -> Mapping[Code, Question]:
     """Of these codes, those of questions that closed within the last day."""
     found: dict[Code, Question] = {}
     for code in codes:
-        newest = next((question for question in tx.by_code(room.room_id, code) if question.closing is not None), None)
+        asked = _asked_by(known_ms, tx.by_code(room.room_id, code))
+        newest = next((question for question in asked if question.closing is not None), None)
         if newest is not None and newest.closing is not None and newest.closing.at_ms >= since_ms:
             found[code] = newest
     return found

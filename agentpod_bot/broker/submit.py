@@ -129,6 +129,7 @@ def submit(
         mentions=approvers_there(route, room),
         other_codes=codes_beside(tx, route.room_id, now_ms, in_room=in_room),
         quorum=route.quorum,
+        needs_code=world.policy.is_strict(room),
     )
     check_decidable(means.world.policy, route, room, new)
     question = tx.insert(new)

@@ -13,6 +13,7 @@ from agentpod_bot.broker.places import read
 from agentpod_bot.core.copies import seen_in
 from agentpod_bot.core.lifecycle import Answered, can_be_answered
 from agentpod_bot.core.model import Vote
+from agentpod_bot.core.room import Origin
 from agentpod_bot.core.votes import tallies, voters_for, votes_needed
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ def take(tx: Tx, event: Seen, accepted: Accept, room: RoomState, *, after: After
         event_id=event.event_id,
         ts=event.ts,
         at_ms=now_ms,
+        vouched=accepted.inside and event.origin is Origin.VERIFIED,
     )
     tx.vote(question.row, vote)
     chosen = selected.option.option

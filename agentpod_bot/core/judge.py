@@ -38,6 +38,7 @@ from agentpod_bot.core.scene import (
     weighed,
 )
 from agentpod_bot.core.text import folded, trimmed, without_fallback
+from agentpod_bot.core.trust import heeded
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -58,6 +59,10 @@ OPEN_LIST = "!open"
 
 def judge_said(said: Said, scene: Scene) -> Verdict:
     """What a text message does."""
+    return heeded(said, scene, _judge_said(said, scene))
+
+
+def _judge_said(said: Said, scene: Scene) -> Verdict:
     if is_deaf(said.sender, scene):
         return Ignore()
     body = without_fallback(said.body) if said.names.reply_to else said.body
@@ -87,6 +92,10 @@ def judge_said(said: Said, scene: Scene) -> Verdict:
 
 def judge_reacted(reacted: Reacted, scene: Scene) -> Verdict:
     """What a reaction does. `scene.named` is the event that it stands on, if that is a question."""
+    return heeded(reacted, scene, _judge_reacted(reacted, scene))
+
+
+def _judge_reacted(reacted: Reacted, scene: Scene) -> Verdict:
     if is_deaf(reacted.sender, scene):
         return Ignore()
     match scene.named:
@@ -94,7 +103,7 @@ def judge_reacted(reacted: Reacted, scene: Scene) -> Verdict:
             selected = match_reaction(reacted.key, question.asked.offered)
             if selected is None or not scene.policy.heeds_reactions(question):
                 return Ignore()
-            return weighed(reacted.sender, scene, question, selected)
+            return weighed(reacted, scene, question, selected)
         case NamesOther() | NamesNothing():
             return Ignore()
         case other:
@@ -155,9 +164,10 @@ def _named(text: Text, scene: Scene, question: Question) -> Verdict:
     agreeing = (*text.bare, *(reading for reading in text.coded if reading.code == own))
     match match_readings(agreeing, question.asked.offered):
         case Selected() as selected if not contradicted:
-            return weighed(text.said.sender, scene, question, selected)
+            inside = own not in text.theirs and any(reading.code == own for reading in text.coded)
+            return weighed(text.said, scene, question, selected, inside=inside)
         case _:
-            return weighed(text.said.sender, scene, question, Hint(question))
+            return weighed(text.said, scene, question, Hint(question))
 
 
 def _coded(text: Text, scene: Scene) -> Verdict:
@@ -169,7 +179,7 @@ def _coded(text: Text, scene: Scene) -> Verdict:
     question = text.mine.get(code)
     if question is None:  # another account's question, or a closed one
         gone = scene.spent.get(code)
-        return Ignore() if gone is None or code in text.theirs else weighed(said.sender, scene, gone, Hint(gone))
+        return Ignore() if gone is None or code in text.theirs else weighed(said, scene, gone, Hint(gone))
     if code in text.theirs:
         return _which(said, scene)  # two questions have this code: the event must be named
     # A label may hold a word that is a code elsewhere. Read so, the text must mean nothing.
@@ -178,10 +188,10 @@ def _coded(text: Text, scene: Scene) -> Verdict:
         return _which(said, scene)
     selected = match_readings(text.coded, question.asked.offered)
     if isinstance(selected, NoMatch):
-        return weighed(said.sender, scene, question, Hint(question))
+        return weighed(said, scene, question, Hint(question))
     if not came_after(said, question):
         return _which(said, scene)
-    return weighed(said.sender, scene, question, selected)
+    return weighed(said, scene, question, selected, inside=True)
 
 
 def _bare(text: Text, scene: Scene) -> Verdict:
@@ -193,7 +203,7 @@ def _bare(text: Text, scene: Scene) -> Verdict:
     if only is not None:
         selected = match_readings(text.bare, only.asked.offered)
         if isinstance(selected, Selected):
-            return weighed(said.sender, scene, only, selected)
+            return weighed(said, scene, only, selected)
         if not (codes_in(body, text.mine.keys()) or begins_like_an_answer(body, only.asked.offered)):
             return Ignore()
         return Hint(only) if scene.may(said.sender, only) else Ignore()

@@ -224,6 +224,8 @@ class Vote:
     """`origin_server_ts` of the answer."""
     at_ms: int
     """When it was counted."""
+    vouched: bool = False
+    """Whether it counts where only verified devices do: it came from one, and names the question itself."""
 
 
 @dataclass(frozen=True, slots=True)

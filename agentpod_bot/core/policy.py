@@ -178,6 +178,10 @@ class Policy:
         barred = {requester} if route.not_requester else set()
         return frozenset(user_id for user_id in room.joined - barred if self.is_approver(user_id, route, room))
 
+    def is_strict(self, room: RoomState) -> bool:
+        """Whether answers in a room count from verified devices alone; where it is not known to be clear, too."""
+        return self.trust is not Trust.ALL and room.encrypted is not False
+
     def is_bot(self, sender: UserId) -> bool:
         """Whether nothing that `sender` says is ever an answer."""
         return sender == self.own or sender in self.agents

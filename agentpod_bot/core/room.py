@@ -151,6 +151,19 @@ class Foreign:
     """`origin_server_ts` of that account's edit of it."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Undecrypted:
+    """An event of an approver that could not be read when it came, kept for when its key does."""
+
+    event_id: EventId
+    room_id: RoomId
+    session_id: str
+    first_seen_ms: int
+    """By our own clock. What was asked later it cannot be meant for."""
+    event: Mapping[str, Any]
+    """As it came."""
+
+
 class Membership(StrEnum):
     """`m.room.member` membership."""
 

@@ -101,6 +101,8 @@ class Accept:
 
     question: Question
     selected: Selected
+    inside: bool = False
+    """Whether the answer itself says which question it is for, and not only what stands beside its ciphertext."""
 
 
 class WhyLeft(StrEnum):
@@ -174,6 +176,29 @@ class NoFileYet:
 
 
 @dataclass(frozen=True, slots=True)
+class NotNamed:
+    """It would approve `question`, and what says that it is for this one could be changed on the way."""
+
+    question: Question
+
+
+class WhyUnheard(StrEnum):
+    """Why nothing that comes so decides anything in this room."""
+
+    CLEAR = "clear_text"
+    STRANGER = "unknown_device"
+    UNVERIFIED = "unverified_device"
+
+
+@dataclass(frozen=True, slots=True)
+class Unheard:
+    """It would mean something, had it come in another way; `question` where it is about one."""
+
+    why: WhyUnheard
+    question: Question | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Refuse:
     """A structured answer that does not agree with `question`; `why` names the field."""
 
@@ -200,6 +225,8 @@ Verdict = (
     | NotApprover
     | FromRequester
     | NoFileYet
+    | NotNamed
+    | Unheard
     | Refuse
     | ListOpen
     | Ignore
@@ -207,21 +234,30 @@ Verdict = (
 
 
 def is_deaf(sender: UserId, scene: Scene) -> bool:
-    """Bots are never heard; nor is clear text where the room is encrypted, or may be."""
-    return scene.policy.is_bot(sender) or scene.room.encrypted is not False
+    """Bots are never heard; nor is anybody where it is not known whether the room is encrypted."""
+    return scene.policy.is_bot(sender) or scene.room.encrypted is None
 
 
-def weighed(sender: UserId, scene: Scene, question: Question, result: Selected | Refuse | Hint) -> Verdict:
-    """Who speaks, and whether it is still time, go before what was said."""
+def weighed(
+    event: Seen, scene: Scene, question: Question, result: Selected | Refuse | Hint, *, inside: bool = False
+) -> Verdict:
+    """Who speaks, and whether it is still time, go before what was said.
+
+    `inside` says whether what was said names the question itself.
+    """
+    sender = event.sender
     if not scene.may(sender, question):
         return NotApprover(question)
     if not question.is_open:
         return Late(question)
     if not isinstance(result, Selected):
         return result
-    if approves(result.option.option, question.asked.options) and not scene.may_approve(sender, question):
-        return FromRequester(question)
-    return NoFileYet(question) if approves_unread(question, result) else Accept(question, result)
+    if approves(result.option.option, question.asked.options):
+        if not scene.may_approve(sender, question):
+            return FromRequester(question)
+        if scene.policy.is_strict(scene.room) and not inside:
+            return NotNamed(question)
+    return NoFileYet(question) if approves_unread(question, result) else Accept(question, result, inside=inside)
 
 
 def approves_unread(question: Question, selected: Selected) -> bool:

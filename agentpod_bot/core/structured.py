@@ -19,6 +19,7 @@ from agentpod_bot.core.scene import (
     is_deaf,
     weighed,
 )
+from agentpod_bot.core.trust import heeded
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -32,6 +33,10 @@ ANSWER_SCHEMA_VERSION = 1
 
 def judge_structured(answer: Structured, scene: Scene) -> Verdict:
     """What a structured answer does: every identifier in it must agree; its body is never looked at."""
+    return heeded(answer, scene, _judge_structured(answer, scene))
+
+
+def _judge_structured(answer: Structured, scene: Scene) -> Verdict:
     if is_deaf(answer.sender, scene):
         return Ignore()
     request_id = answer.fields.get("request_id")
@@ -55,12 +60,20 @@ def judge_structured(answer: Structured, scene: Scene) -> Verdict:
         disagreement = "it replies to one event and refers to another"
     disagreement = disagreement or _disagreement(answer.fields, question)
     if disagreement is not None:
-        return weighed(answer.sender, scene, question, Refuse(question, disagreement))
+        return weighed(answer, scene, question, Refuse(question, disagreement))
     comment = answer.fields.get("comment") or ""
     for offered in question.asked.offered:
         if offered.option.option_id == answer.fields["option_id"]:
-            return weighed(answer.sender, scene, question, Selected(offered, Via.STRUCTURED, cleaned(comment)))
-    return weighed(answer.sender, scene, question, Refuse(question, "option_id is none of the options offered"))
+            selected = Selected(offered, Via.STRUCTURED, cleaned(comment))
+            return weighed(answer, scene, question, selected, inside=_is_named_inside(answer, known))
+    return weighed(answer, scene, question, Refuse(question, "option_id is none of the options offered"))
+
+
+def _is_named_inside(answer: Structured, known: list[Question]) -> bool:
+    """Whether an answer says which question it is for, whatever event it refers to: two clients may use one id."""
+    subject = answer.fields.get("subject")
+    exact = "code" in answer.fields or (isinstance(subject, dict) and "digest" in subject)
+    return exact or len({question.key.client for question in known}) == 1
 
 
 def _unnamed(answer: Structured, known: list[Question]) -> str | None:

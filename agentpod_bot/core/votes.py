@@ -41,7 +41,8 @@ def voters_for(
 ) -> tuple[UserId, ...]:
     """Those whose vote for this option counts now, in the order of their votes.
 
-    Whoever left the room or may approve no longer does not count, whatever was so when they voted.
+    Whoever left the room or may approve no longer does not count, whatever was so when they voted;
+    nor does a vote that came in a way in which none counts any more.
     Where a question has a copy, each room decides by its own rules and the votes given there.
     """
     return tuple(
@@ -50,6 +51,7 @@ def voters_for(
         if vote.option_id == offered.option.option_id
         and vote.room_id == question.asked.room_id
         and policy.may_approve(vote.sender, question, room)
+        and (vote.vouched or not policy.is_strict(room))
     )
 
 

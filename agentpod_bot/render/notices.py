@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
     from agentpod_bot.core.ids import EventId
     from agentpod_bot.core.model import Question
-    from agentpod_bot.core.scene import Left
+    from agentpod_bot.core.scene import Left, WhyUnheard
+    from agentpod_bot.render.sentences import Keys
 
 MAX_LISTED = 20
 """Questions named in one notice; the number of the others is said."""
@@ -103,9 +104,32 @@ def refused(question: Question, why: str, *, reply_to: EventId, thread: EventId 
     return notice(sentences.answer_refused(present_title(question), why), reply_to=reply_to, thread=thread)
 
 
-def undecryptable(question: Question, *, reply_to: EventId, thread: EventId | None = None) -> dict[str, Any]:
+def not_named(question: Question, *, reply_to: EventId, thread: EventId | None = None) -> dict[str, Any]:
+    """Say that an approval has to say itself which question it is for."""
+    return notice(sentences.not_named(present_title(question)), reply_to=reply_to, thread=thread)
+
+
+def unheard(
+    question: Question | None, why: WhyUnheard, *, reply_to: EventId, thread: EventId | None = None
+) -> dict[str, Any]:
+    """Say why nothing follows from a message that came as this one did, and what to do."""
+    asked = None if question is None else present_title(question)
+    return notice(sentences.unheard(asked, why), reply_to=reply_to, thread=thread)
+
+
+def undecryptable(
+    question: Question, keys: Keys, *, reply_to: EventId, thread: EventId | None = None
+) -> dict[str, Any]:
     """Ask for an answer that could not be decrypted to be sent again."""
-    return notice(sentences.unreadable(present_title(question)), reply_to=reply_to, thread=thread)
+    return notice(sentences.unreadable(present_title(question), keys), reply_to=reply_to, thread=thread)
+
+
+def undecryptable_which(
+    questions: Sequence[Question], *, now_ms: int, reply_to: EventId, thread: EventId | None = None
+) -> dict[str, Any]:
+    """The same of a message that may be for one of several questions."""
+    lines = [sentences.unreadable_which(), *_listed(questions, now_ms), *_more(questions)]
+    return notice("\n".join(lines), reply_to=reply_to, thread=thread)
 
 
 def keycaps(question: Question) -> tuple[dict[str, Any], ...]:

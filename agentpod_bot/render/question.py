@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from agentpod_bot.core.digest import SUBJECT_SCHEMA
 from agentpod_bot.core.envelope import CARD_KEY, CARD_OPTIONS, QUESTION_TYPE, SCHEMA_VERSION, Envelope
-from agentpod_bot.core.labels import Withhold, guarded_scope, kind_of
+from agentpod_bot.core.labels import Withhold, approves, guarded_scope, kind_of
 from agentpod_bot.core.model import Attachment, Meaning, Scope
 from agentpod_bot.core.text import fits, fold, folded, visible_line
 from agentpod_bot.errors import Invalid, TooLarge
@@ -45,17 +45,23 @@ _WORD = re.compile(r"\w+")
 
 
 def compose(
-    asked: NewQuestion, *, mentions: tuple[UserId, ...], other_codes: frozenset[Code], quorum: int = 1
+    asked: NewQuestion,
+    *,
+    mentions: tuple[UserId, ...],
+    other_codes: frozenset[Code],
+    quorum: int = 1,
+    needs_code: bool = False,
 ) -> tuple[NewQuestion, dict[str, Any]]:
     """Return the question with what it offers, and the whole content of its `m.room.message`.
 
     `asked.offered` is not looked at. `mentions` are pinged, and nobody else;
     `other_codes` are those of the room's other open questions; `quorum` people are needed
-    for what reaches further than once. Raises `TooLarge` where it
-    does not fit or nothing is left to offer, `Invalid` where no question can be so. Where
-    `asked.masked`, the content has masks in place of secrets; the question that is
-    returned has all that was asked. Its `attachment` is `NONE` where all is shown; else
-    that of `asked`, or `FAILED` where that promises no file: then nothing approving is offered.
+    for what reaches further than once; `needs_code` says that what approves has to carry
+    the question's code. Raises `TooLarge` where it does not fit or nothing is left to
+    offer, `Invalid` where no question can be so. Where `asked.masked`, the content has masks
+    in place of secrets; the question that is returned has all that was asked. Its
+    `attachment` is `NONE` where all is shown; else that of `asked`, or `FAILED` where that
+    promises no file: then nothing approving is offered.
     """
     if len(asked.title) > MAX_RAW_TITLE:
         raise TooLarge("title", f"the title is longer than {MAX_RAW_TITLE} characters")
@@ -78,7 +84,9 @@ def compose(
         content = _cut_envelope(replace(seen.asked, offered=offered), mentions, measured)
     seen = replace(seen, asked=replace(seen.asked, offered=offered))
     asked = replace(asked, offered=offered, attachment=attachment)
-    content = _prose(seen, preview, attachment=attachment, other_codes=other_codes, quorum=quorum).message() | content
+    notes = _notes(seen.asked, attachment, quorum=quorum, needs_code=needs_code)
+    notes += map(sentences.foreign_code, sorted(_codes_held(seen.asked, preview, other_codes)))
+    content = _prose(seen, preview, notes).message() | content
     if event_size(content) > MAX_EVENT_BYTES:
         raise TooLarge("preview", "the question does not fit into a room's event")
     try:
@@ -110,10 +118,8 @@ def block(seen: Presented, preview: Shown, head: str) -> Prose:
     return stacked([Prose.of([head, claims]), prose(preview), Prose.of(notes)], gap="\n")
 
 
-def _prose(
-    seen: Presented, preview: Shown, *, attachment: Attachment, other_codes: frozenset[Code], quorum: int
-) -> Prose:
-    question = seen.asked
+def _notes(question: NewQuestion, attachment: Attachment, *, quorum: int, needs_code: bool) -> list[str]:
+    """Return what has to be known before one answers."""
     notes: list[str] = []
     match attachment:
         case Attachment.NONE:
@@ -129,7 +135,13 @@ def _prose(
     if quorum > 1:
         guarded = [o for o in question.offered if guarded_scope(o.option, question.options) is Scope.ALWAYS]
         notes.extend(sentences.needs_people(each, quorum) for each in guarded)
-    notes.extend(map(sentences.foreign_code, sorted(_codes_held(question, preview, other_codes))))
+    if needs_code and any(approves(each.option, question.options) for each in question.offered):
+        notes.append(sentences.needs_code(question.code))
+    return notes
+
+
+def _prose(seen: Presented, preview: Shown, notes: list[str]) -> Prose:
+    question = seen.asked
     return stacked(
         [
             Prose.heading(sentences.first_line(question.title)),

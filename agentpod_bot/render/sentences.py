@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from collections import Counter
 from datetime import UTC, datetime
+from enum import Enum
 from typing import TYPE_CHECKING, assert_never
 
 from agentpod_bot.core.diff import Change
 from agentpod_bot.core.lookalikes import Look
 from agentpod_bot.core.model import Meaning, Outcome, Scope
+from agentpod_bot.core.scene import WhyUnheard
 from agentpod_bot.core.text import visible_line
 
 if TYPE_CHECKING:
@@ -44,6 +46,10 @@ NOT_ALL_SHOWN = "Note: not all of what the agent will do could be shown here."
 FULL_TEXT_FOLLOWS = "The full text follows as a file in this thread. Nothing can be approved before it is there."
 NOTHING_TO_APPROVE = "The full text could not be uploaded, so nothing can be approved from this room."
 NOTHING_APPROVED = "Nothing has been approved."
+HOW_TO_VERIFY = (
+    "To verify it, start a verification of this account in your client, and compare the emoji with those that "
+    "agentpod-bot verify shows on the bot's machine."
+)
 NO_VOTES = "no votes now"
 STOPPED_WAITING = "the agent had stopped waiting"
 WITHDRAWN = "No longer allowed, as the agent reports"
@@ -62,6 +68,14 @@ REPORTS: Mapping[str, str] = {
 _MINUTE = 60_000
 _HOUR = 60 * _MINUTE
 _DAY = 24 * _HOUR
+
+
+class Keys(Enum):
+    """Which options a reaction can choose."""
+
+    ALL = 1
+    REJECTING = 2
+    NONE = 3
 
 
 def title_of(title: str) -> str:
@@ -287,6 +301,11 @@ def needs_people(offered: Offered, needed: int) -> str:
     return f"{offered.printed} needs {needed} people."
 
 
+def needs_code(code: Code) -> str:
+    """Say beforehand that an approval has to name the question itself."""
+    return f"To approve this, write the code too: <number> {code}. A reaction can only reject it."
+
+
 def votes_line(offered: Offered, voters: Sequence[UserId], needed: int) -> str:
     """Say who is for an option that needs several people."""
     return f"{len(voters)} of {_many(needed, 'vote')} for {offered.printed}: {_people(voters)}"
@@ -360,12 +379,60 @@ def answer_refused(asked: NewQuestion, why: str) -> str:
     return f"That answer does not fit {named(asked)}: {reason}. {NOTHING_APPROVED}"
 
 
-def unreadable(asked: NewQuestion) -> str:
-    """Say that an encrypted answer could not be read."""
+def unreadable(asked: NewQuestion, keys: Keys) -> str:
+    """Say that an encrypted answer, which may have been for this question, could not be read."""
+    match keys:
+        case Keys.ALL:
+            react = ", or react to the question with an option's number"
+        case Keys.REJECTING:
+            react = ", or reject by reacting to the question with that option's number"
+        case Keys.NONE:
+            react = ""
+        case _:
+            assert_never(keys)
     return (
-        f"Your message about {named(asked)} could not be decrypted here. {NOTHING_APPROVED} "
-        "Please send it again, or react with an option's number."
+        f"Your message could not be decrypted here, so if it was for {named(asked)}, it decided nothing. "
+        f"{NOTHING_APPROVED} Please send it again{react}."
     )
+
+
+def unreadable_which() -> str:
+    """The same where it may have been for one of several questions."""
+    return (
+        "Your message could not be decrypted here, so if it was for one of these questions, it decided nothing. "
+        f"{NOTHING_APPROVED} Please send it again:"
+    )
+
+
+def not_named(asked: NewQuestion) -> str:
+    """Say that an approval has to name its question itself."""
+    return (
+        f"To approve {named(asked)} here, a message has to carry its code. {NOTHING_APPROVED} "
+        f"Write the number of your answer, and the code: <number> {asked.code}"
+    )
+
+
+def unheard(asked: NewQuestion | None, why: WhyUnheard) -> str:
+    """Say why a message decided nothing because of how it came, and what to do."""
+    message = "Your message" if asked is None else f"Your message about {named(asked)}"
+    match why:
+        case WhyUnheard.CLEAR:
+            return (
+                f"{message} came without encryption into this encrypted room, so it decides nothing. "
+                f"{NOTHING_APPROVED} Please send it from a client that encrypts."
+            )
+        case WhyUnheard.STRANGER:
+            return (
+                f"{message} was encrypted by no device that your account is known to have, so it decides nothing. "
+                f"{NOTHING_APPROVED} Please send it again, from a device that is logged in."
+            )
+        case WhyUnheard.UNVERIFIED:
+            return (
+                f"{message} came from a device that was not verified with this bot, so it decides nothing. "
+                f"{NOTHING_APPROVED} {HOW_TO_VERIFY}"
+            )
+        case _:
+            assert_never(why)
 
 
 def room_replaced() -> str:

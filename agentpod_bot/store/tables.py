@@ -185,6 +185,7 @@ votes = Table(
     Column("event_id", Text, nullable=False),
     Column("ts", BigInteger, nullable=False),
     Column("at_ms", BigInteger, nullable=False),
+    Column("vouched", Boolean, nullable=False),
     UniqueConstraint("question_row", "sender"),
     Index("ix_votes_event_id", "event_id"),
 )
@@ -262,6 +263,27 @@ processed_events = Table(
     Column("at_ms", BigInteger, nullable=False),
     UniqueConstraint("event_id"),
     Index("ix_processed_events_room_id_seq", "room_id", "seq"),
+)
+
+ciphertexts = Table(
+    "ciphertexts",
+    metadata,
+    Column("digest", LargeBinary, primary_key=True),
+    sqlite_with_rowid=False,  # one small tree: it only grows
+)
+"""What was decrypted before, each as a hash. Never pruned: an old answer must not become one to a new question."""
+
+undecrypted_events = Table(
+    "undecrypted_events",
+    metadata,
+    Column("seq", NUMBER, primary_key=True),
+    Column("event_id", Text, nullable=False),
+    Column("room_id", Text, nullable=False),
+    Column("session_id", OUTSIDE_TEXT, nullable=False),
+    Column("first_seen_ms", BigInteger, nullable=False),
+    Column("event", DOCUMENT, nullable=False),
+    UniqueConstraint("event_id"),
+    Index("ix_undecrypted_events_room_id_seq", "room_id", "seq"),
 )
 
 sync_positions = Table(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import TYPE_CHECKING
 
 from sqlalchemy import BindParameter, and_, bindparam, delete, exists, func, or_, select, update
@@ -11,6 +12,7 @@ from agentpod_bot.store.kept import FOREIGN_COLUMNS, foreign_of
 from agentpod_bot.store.tables import (
     EffectState,
     callbacks,
+    ciphertexts,
     encrypted_rooms,
     foreign_questions,
     outbox,
@@ -53,6 +55,8 @@ _MARK_ENCRYPTED = _encrypted.on_conflict_do_update(
     index_elements=[encrypted_rooms.c.room_id],
     set_={"judged": or_(encrypted_rooms.c.judged, _encrypted.excluded.judged)},
 )
+
+_TAKE_CIPHERTEXT = insert(ciphertexts).on_conflict_do_nothing(index_elements=[ciphertexts.c.digest])
 
 _FORGET_QUESTIONS = delete(questions).where(
     questions.c.closed_at_ms < _BOUND,
@@ -134,6 +138,11 @@ class Timeline(Transaction):
     def mark_encrypted(self, room_id: RoomId, *, judged: bool) -> None:
         """Remember that the room is encrypted, and whether events of it are judged by that."""
         self._change(_MARK_ENCRYPTED, {"room_id": room_id, "judged": judged})
+
+    def take_ciphertext(self, room_id: RoomId, ciphertext: str) -> bool:
+        """Remember for ever that a ciphertext was read in a room; False where it was before."""
+        digest = hashlib.sha256(f"{room_id} {ciphertext}".encode("utf-8", "surrogatepass")).digest()
+        return self._change(_TAKE_CIPHERTEXT, {"digest": digest}) == 1
 
     def prune(self, closed_before_ms: int) -> int:
         """Forget what closed, ended, was sent or was processed before then; returns how many questions went.

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _v = votes.c
 _OF_QUESTION = _v.question_row == bindparam("row")
 
-_COLUMNS = (_v.sender, _v.option_id, _v.room_id, _v.event_id, _v.ts, _v.at_ms)
+_COLUMNS = (_v.sender, _v.option_id, _v.room_id, _v.event_id, _v.ts, _v.at_ms, _v.vouched)
 _VOTES = select(*_COLUMNS).where(_OF_QUESTION).order_by(_v.seq)
 _VOTED = select(_v.question_row, *_COLUMNS).where(_v.event_id == bindparam("of_event")).limit(1)
 _VOTE = insert(votes)
@@ -42,6 +42,7 @@ class Votes(Transaction):
                 "event_id": vote.event_id,
                 "ts": vote.ts,
                 "at_ms": vote.at_ms,
+                "vouched": vote.vouched,
             },
         )
 
@@ -59,5 +60,21 @@ class Votes(Transaction):
         self._change(_WITHDRAW, {"row": row, "by": sender})
 
 
-def _vote_of(sender: Any, option_id: Any, room_id: Any, event_id: Any, ts: int, at_ms: int) -> Vote:  # noqa: PLR0917 - a column each
-    return Vote(sender=sender, option_id=option_id, room_id=room_id, event_id=event_id, ts=ts, at_ms=at_ms)
+def _vote_of(  # noqa: PLR0917 - one argument for each column of a vote, in their order
+    sender: Any,
+    option_id: Any,
+    room_id: Any,
+    event_id: Any,
+    ts: int,
+    at_ms: int,
+    vouched: bool,  # noqa: FBT001 - as above
+) -> Vote:
+    return Vote(
+        sender=sender,
+        option_id=option_id,
+        room_id=room_id,
+        event_id=event_id,
+        ts=ts,
+        at_ms=at_ms,
+        vouched=vouched,
+    )

@@ -23,6 +23,7 @@ from agentpod_bot.store.outbox import Outbox
 from agentpod_bot.store.questions import Questions
 from agentpod_bot.store.timeline import Timeline
 from agentpod_bot.store.transaction import unavailable
+from agentpod_bot.store.undecrypted import UndecryptedEvents
 from agentpod_bot.store.votes import Votes
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ MOST_TOGETHER = 256
 """Works that share one commit at most, so that the first of them is not kept waiting for ever."""
 
 
-class SqlTx(Questions, Copies, Votes, Outbox, Callbacks, Timeline, Health, Journal):
+class SqlTx(Questions, Copies, Votes, Outbox, Callbacks, Timeline, UndecryptedEvents, Health, Journal):
     """All of `ports.Tx`."""
 
 

@@ -13,7 +13,18 @@ from agentpod_bot.core.judge import judge_said
 from agentpod_bot.core.model import Meaning, Option, Scope, Status, Via
 from agentpod_bot.core.rejecting import rejecting_option, rejection_in
 from agentpod_bot.core.room import Foreign, Names
-from agentpod_bot.core.scene import Accept, Ignore, Left, NamesOther, NamesQuestion, NotApprover, RejectSeveral, WhyLeft
+from agentpod_bot.core.scene import (
+    Accept,
+    Ignore,
+    Left,
+    NamesOther,
+    NamesQuestion,
+    NotApprover,
+    RejectSeveral,
+    Unheard,
+    WhyLeft,
+    WhyUnheard,
+)
 from tests.examples import (
     AGENT,
     ALLOW,
@@ -165,9 +176,11 @@ def test_no_bot_rejects(sender: str) -> None:
     assert judge_said(said("!reject K7", sender), scene(R1)) == Ignore()  # type: ignore[arg-type]  # a user id
 
 
-@pytest.mark.parametrize("encrypted", [True, None])
-def test_clear_text_in_an_encrypted_room_rejects_nothing(encrypted: bool | None) -> None:
-    assert judge_said(said("!reject K7"), scene(R1, room=replace(ROOM, encrypted=encrypted))) == Ignore()
+def test_clear_text_in_an_encrypted_room_rejects_nothing() -> None:
+    encrypted, unknown = replace(ROOM, encrypted=True), replace(ROOM, encrypted=None)
+    assert judge_said(said("!reject K7"), scene(R1, room=unknown)) == Ignore()
+    assert judge_said(said("!reject K7"), scene(R1, room=encrypted)) == Unheard(WhyUnheard.CLEAR, R1)
+    assert judge_said(said("!reject X9"), scene(R1, room=encrypted)) == Unheard(WhyUnheard.CLEAR)
 
 
 def test_the_requester_may_reject_several() -> None:

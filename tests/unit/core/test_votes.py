@@ -12,6 +12,7 @@ from agentpod_bot.core.ids import EventId, OptionId, RoomId, UserId
 from agentpod_bot.core.judge import judge_reacted, judge_said
 from agentpod_bot.core.lifecycle import Answered, step
 from agentpod_bot.core.model import Meaning, Option, Question, Scope, Status, Via, Vote
+from agentpod_bot.core.policy import Trust
 from agentpod_bot.core.room import Powers, Reacted, RoomState
 from agentpod_bot.core.scene import Accept, FromRequester, NamesQuestion, NotApprover
 from agentpod_bot.core.votes import check_decidable, tallies, voters_for, votes_needed
@@ -242,3 +243,17 @@ def test_no_power_makes_a_bot_an_approver() -> None:
 def test_never_allow_needs_one_person_only() -> None:
     one = question(options=(ALWAYS, NEVER))
     assert votes_needed(TWO, one, one.asked.offered[1]) == 1
+
+
+def test_a_vote_that_came_in_another_way_counts_only_while_every_way_does() -> None:
+    """Rules may change between a vote and the last one: at the commit each is looked at anew."""
+    here = question()
+    encrypted = replace(ROOM, encrypted=True)
+    both = (vote(OWNER), replace(vote(SECOND), vouched=True))
+    always = here.asked.offered[1]
+    for trust in Trust:
+        policy = replace(TWO, trust=trust)
+        strict = (SECOND,) if trust is not Trust.ALL else (OWNER, SECOND)
+        assert voters_for(policy, ROOM, here, both, always) == (OWNER, SECOND)
+        assert voters_for(policy, encrypted, here, both, always) == strict
+        assert voters_for(policy, replace(ROOM, encrypted=None), here, both, always) == strict

@@ -8,7 +8,9 @@ import pytest
 
 from agentpod_bot.core.ids import EventId
 from agentpod_bot.core.model import Claim, Outcome
+from agentpod_bot.core.scene import WhyUnheard
 from agentpod_bot.render import notices
+from agentpod_bot.render.sentences import Keys
 from tests.unit.render.samples import ASKED_MS, MINUTE, ended, golden, posted, selected
 
 if TYPE_CHECKING:
@@ -26,7 +28,10 @@ ABOUT_ONE: list[Callable[..., dict[str, Any]]] = [
     partial(notices.not_approver, OPEN),
     partial(notices.late, selected(1)),
     partial(notices.refused, OPEN, "option_id is missing"),
-    partial(notices.undecryptable, OPEN),
+    *(partial(notices.undecryptable, OPEN, keys) for keys in Keys),
+    partial(notices.undecryptable_which, (OPEN, OTHER), now_ms=NOW),
+    partial(notices.not_named, OPEN),
+    *(partial(notices.unheard, about, why) for why in WhyUnheard for about in (OPEN, None)),
     partial(notices.which_one, (OPEN, OTHER), now_ms=NOW),
     partial(notices.open_list, (OPEN, OTHER), now_ms=NOW),
 ]
@@ -140,3 +145,17 @@ def test_keycaps_are_those_of_the_offered_positions() -> None:
     assert notices.keycap(THREAD, 10)["m.relates_to"]["key"] == "\U0001f51f"
     with pytest.raises(ValueError, match="not in the room"):
         notices.keycaps(replace(OPEN, event_id=None))
+
+
+def test_a_reaction_is_asked_for_only_where_it_counts() -> None:
+    said = {keys: notices.undecryptable(OPEN, keys, reply_to=PERSON)["body"] for keys in Keys}
+    assert "could not be decrypted" in said[Keys.NONE]
+    assert "or react to the question with an option's number" in said[Keys.ALL]
+    assert "or reject by reacting" in said[Keys.REJECTING]
+    assert "react" not in said[Keys.NONE]
+
+
+def test_whoever_has_no_verified_device_is_told_how_to_verify_one() -> None:
+    body = notices.unheard(OPEN, WhyUnheard.UNVERIFIED, reply_to=PERSON)["body"]
+    assert "start a verification of this account in your client" in body
+    assert "agentpod-bot verify" in body

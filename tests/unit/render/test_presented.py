@@ -12,6 +12,7 @@ from agentpod_bot.core.answer import NoMatch, Selected, match_text
 from agentpod_bot.core.ids import EventId, OptionId, UserId
 from agentpod_bot.core.lookalikes import Look, LookAlike
 from agentpod_bot.core.model import DiffPreview, FieldPreview, Meaning, Option, Outcome, Progress, Scope, TextPreview
+from agentpod_bot.core.scene import WhyUnheard
 from agentpod_bot.core.secret_kinds import Kind
 from agentpod_bot.core.secrets import Hidden
 from agentpod_bot.errors import Invalid, TooLarge
@@ -19,6 +20,7 @@ from agentpod_bot.render import notices, sentences
 from agentpod_bot.render.outcome import closed_message, outcome
 from agentpod_bot.render.presented import present
 from agentpod_bot.render.question import compose
+from agentpod_bot.render.sentences import Keys
 from tests.examples import ALLOW, REJECT
 from tests.unit.render.samples import ASKED, ASKED_MS, OWNER, composed, ended, posted, selected
 
@@ -43,7 +45,9 @@ def everything_said(question: Question) -> list[dict[str, Any]]:
         notices.not_approver(as_open, reply_to=PERSON),
         notices.late(question, reply_to=PERSON),
         notices.refused(as_open, "option_id is missing", reply_to=PERSON),
-        notices.undecryptable(as_open, reply_to=PERSON),
+        notices.undecryptable(as_open, Keys.ALL, reply_to=PERSON),
+        notices.not_named(as_open, reply_to=PERSON),
+        notices.unheard(as_open, WhyUnheard.CLEAR, reply_to=PERSON),
     ]
 
 

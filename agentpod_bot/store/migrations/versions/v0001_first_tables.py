@@ -24,6 +24,24 @@ def only_where(condition: str) -> dict[str, Any]:
 def upgrade() -> None:
     """Make every table."""
     op.create_table(
+        "ciphertexts",
+        sa.Column("digest", sa.LargeBinary(), nullable=False),
+        sa.PrimaryKeyConstraint("digest", name="pk_ciphertexts"),
+        sqlite_with_rowid=False,
+    )
+    op.create_table(
+        "undecrypted_events",
+        sa.Column("seq", NUMBER, nullable=False),
+        sa.Column("event_id", sa.Text(), nullable=False),
+        sa.Column("room_id", sa.Text(), nullable=False),
+        sa.Column("session_id", sa.JSON(), nullable=False),
+        sa.Column("first_seen_ms", sa.BigInteger(), nullable=False),
+        sa.Column("event", sa.JSON(), nullable=False),
+        sa.PrimaryKeyConstraint("seq", name="pk_undecrypted_events"),
+        sa.UniqueConstraint("event_id", name="uq_undecrypted_events_event_id"),
+    )
+    op.create_index("ix_undecrypted_events_room_id_seq", "undecrypted_events", ["room_id", "seq"])
+    op.create_table(
         "encrypted_rooms",
         sa.Column("room_id", sa.Text(), nullable=False),
         sa.Column("judged", sa.Boolean(), nullable=False),
@@ -292,6 +310,7 @@ def upgrade() -> None:
         sa.Column("event_id", sa.Text(), nullable=False),
         sa.Column("ts", sa.BigInteger(), nullable=False),
         sa.Column("at_ms", sa.BigInteger(), nullable=False),
+        sa.Column("vouched", sa.Boolean(), nullable=False),
         sa.ForeignKeyConstraint(["question_row"], ["questions.row"], name="fk_votes_question_row", ondelete="CASCADE"),
         sa.PrimaryKeyConstraint("seq", name="pk_votes"),
         sa.UniqueConstraint("question_row", "sender", name="uq_votes_question_row_sender"),
