@@ -292,6 +292,13 @@ class CryptoStoreRefused(CannotStart):
     exit_code = 77
 
 
+class CrossSigningRefused(CannotStart):
+    """The bot's device cannot be cross-signed by the bot alone; `str()` of it says what a person can do."""
+
+    code = "cross_signing_refused"
+    exit_code = 77
+
+
 class HomeserverUnreachable(CannotStart):
     """`login` and `demo` need the homeserver now and cannot reach it."""
 

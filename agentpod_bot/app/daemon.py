@@ -7,6 +7,7 @@ import os
 import secrets
 import signal
 import sys
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -143,6 +144,11 @@ class Daemon:
         self._world.held = lambda: not self._sync.first_sync_done.is_set()
         self._rooms = self._parts.rooms
         self._waiters = self._parts.waiters
+        self._verifying = (
+            keys.verifying(self._crypto, self.client, homeserver, self._world, self._clock)
+            if keys is not None and self._crypto is not None
+            else None
+        )
         self._sync = SyncLoop(
             self.client,
             self._parts.inbox,
@@ -182,7 +188,10 @@ class Daemon:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, stop.set)
         loop.add_signal_handler(signal.SIGHUP, hangup.set)
-        async with self._server:
+        async with AsyncExitStack() as doors:
+            await doors.enter_async_context(self._server)
+            if self._verifying is not None:
+                await doors.enter_async_context(self._verifying.control)
             try:
                 async with asyncio.TaskGroup() as tasks:
                     running = [
@@ -207,6 +216,8 @@ class Daemon:
         async with asyncio.TaskGroup() as tasks:
             if self._crypto is not None:
                 tasks.create_task(self._crypto.upkeep(), name="keys")
+            if self._verifying is not None:
+                tasks.create_task(self._verifying.verification.run(), name="verification")
             tasks.create_task(self._rooms.run(), name="rooms")
             tasks.create_task(self._sync.run(), name="sync")
             await self._sync.first_sync_done.wait()
@@ -234,8 +245,7 @@ class Daemon:
         while True:
             try:
                 await self._check_account()
-                if self._crypto is not None:
-                    await self._crypto.publish()
+                await self._publish_keys()
                 loaded = self._loaded
                 policy = await self._resolved(loaded.settings)
                 if loaded is not self._loaded:
@@ -264,6 +274,19 @@ class Daemon:
 
     def _follow(self, invites: Iterable[Invite]) -> None:
         self._rooms.follow(i for i in invites if self._world.policy.may_invite(i.sender, i.room_id))
+
+    async def _publish_keys(self) -> None:
+        """See that the homeserver has the device's keys, and that the account's identity vouches for them."""
+        if self._crypto is None or self._verifying is None:
+            return
+        await self._crypto.publish()
+        password = self._loaded.settings.homeserver.password
+        try:
+            await self._verifying.cross_signing.ensure_or_warn(password and password.get_secret_value())
+        except TokenRefused:
+            raise
+        except MatrixError as error:  # others' devices warn of ours then, and no more
+            log.warning("not_cross_signed", error=error.code, why=str(error))
 
     def _verified_only(self) -> bool:
         return self._world.policy.trust is Trust.VERIFIED

@@ -3,38 +3,99 @@
 from __future__ import annotations
 
 import importlib.util
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
-from agentpod_bot.errors import ConfigurationError
+from agentpod_bot.errors import ConfigurationError, HomeserverUnavailable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
+    from agentpod_bot.broker.world import World
     from agentpod_bot.config.model import Settings
+    from agentpod_bot.core.ids import RoomId, TxnId, UserId
     from agentpod_bot.matrix.client import MatrixClient
+    from agentpod_bot.matrix.e2e.control import Control
+    from agentpod_bot.matrix.e2e.cross_signing import CrossSigning
     from agentpod_bot.matrix.e2e.crypto import Crypto
     from agentpod_bot.matrix.e2e.identities import Identities
     from agentpod_bot.matrix.e2e.thread import Keys
     from agentpod_bot.matrix.e2e.vault import Vault
+    from agentpod_bot.matrix.e2e.verification import Verification
+    from agentpod_bot.matrix.homeserver import MatrixHomeserver
     from agentpod_bot.ports import Clock
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verifying:
+    """What makes devices sure of each other."""
+
+    cross_signing: CrossSigning
+    verification: Verification
+    control: Control
 
 
 class OpenKeys:
     """The device's keys, and what is known of others' identities."""
 
-    def __init__(self, keys: Keys, identities: Identities) -> None:
+    def __init__(self, vault: Vault, keys: Keys, identities: Identities) -> None:
+        self._vault = vault
         self._keys = keys
-        self.identities = identities
+        self._identities = identities
 
     def crypto(self, client: MatrixClient, clock: Clock, *, verified_only: Callable[[], bool]) -> Crypto:
         """What the keys are used with."""
         from agentpod_bot.matrix.e2e.crypto import Crypto  # noqa: PLC0415 - needs the extra
 
-        return Crypto(self._keys, client, clock, verdicts=self.identities, verified_only=verified_only)
+        return Crypto(self._keys, client, clock, verdicts=self._identities, verified_only=verified_only)
+
+    def verifying(
+        self, crypto: Crypto, client: MatrixClient, homeserver: MatrixHomeserver, world: World, clock: Clock
+    ) -> Verifying:
+        """What answers approvers who verify the bot, and hears what came in for that."""
+        from agentpod_bot.matrix.e2e.control import Control  # noqa: PLC0415 - needs the extra
+        from agentpod_bot.matrix.e2e.cross_signing import CrossSigning  # noqa: PLC0415 - likewise
+        from agentpod_bot.matrix.e2e.delivery import Delivery  # noqa: PLC0415 - likewise
+        from agentpod_bot.matrix.e2e.verification import Verification  # noqa: PLC0415 - likewise
+
+        cross_signing = CrossSigning(crypto, client, self._identities)
+        verification = Verification(
+            crypto,
+            Delivery(crypto, Speaker(homeserver, world), clock),
+            self._identities,
+            cross_signing,
+            clock,
+            is_approver=lambda user_id: is_approver(world, user_id),
+        )
+        crypto.on_to_device = verification.hear
+        crypto.on_verification = lambda room_id, event, _origin: verification.hear_in_room(room_id, event)
+        control = Control(self._vault.folder, verification, self._identities, cross_signing, crypto)
+        return Verifying(cross_signing=cross_signing, verification=verification, control=control)
 
     async def close(self) -> None:
         """Close the keys' file."""
         await self._keys.close()
+
+
+@dataclass(frozen=True, slots=True)
+class Speaker:
+    """Says in rooms what verifications have to say there."""
+
+    homeserver: MatrixHomeserver
+    world: World
+
+    async def say(self, room_id: RoomId, kind: str, content: Mapping[str, Any], txn_id: TxnId) -> None:
+        """Send one event, encrypted where the room is."""
+        room = self.world.room(room_id)
+        if room is None:
+            raise HomeserverUnavailable("the room is not known now")
+        await self.homeserver.send(room, kind, content, txn_id)
+
+
+def is_approver(world: World, user_id: UserId) -> bool:
+    """Whether an account may approve something somewhere."""
+    routes = ((route, world.room(route.room_id)) for route in world.policy.routes.values())
+    return any(room is not None and world.policy.is_approver(user_id, route, room) for route, room in routes)
 
 
 def vault_of(settings: Settings) -> Vault | None:
@@ -65,5 +126,9 @@ async def open_keys(settings: Settings) -> OpenKeys | None:
     from agentpod_bot.matrix.e2e.identities import Identities  # noqa: PLC0415 - needs the extra
     from agentpod_bot.matrix.e2e.thread import Keys  # noqa: PLC0415 - likewise
 
-    identities = await Identities.open(vault)
-    return OpenKeys(await Keys.open(vault), identities)
+    keys = await Keys.open(vault)
+    try:
+        return OpenKeys(vault, keys, await Identities.open(vault))
+    except BaseException:
+        await keys.close()
+        raise

@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 
 from agentpod_bot import __version__
-from agentpod_bot.cli import auditing, bridging, calls, connecting, keeping, serving_mcp
+from agentpod_bot.cli import auditing, bridging, calls, connecting, keeping, serving_mcp, verifying
 from agentpod_bot.cli.exits import Commands
 
 Config = Annotated[
@@ -178,6 +178,7 @@ def login(
 
 app.command("doctor", short_help="Look at everything that has to be right.")(keeping.doctor)
 app.command("backup", short_help="Copy the store, while the daemon runs or not.")(keeping.backup)
+app.command("verify", short_help="Compare emoji with an approver, for encrypted rooms.")(verifying.verify)
 app.command("ask", short_help="Ask a person; exit 0 only if the answer approves.")(calls.ask)
 app.command("list", short_help="List this client's requests.")(calls.list_requests)
 app.command("cancel", short_help="Cancel requests that nobody needs any more.")(calls.cancel)

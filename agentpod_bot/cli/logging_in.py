@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from agentpod_bot.cli.making_keys import KeysOptions, check, pickle_key_of, settings_lines
+from agentpod_bot.cli.making_keys import KeysOptions, check, pickle_key_of, said_of, settings_lines
 from agentpod_bot.errors import CannotStart, HomeserverUnreachable
 from agentpod_bot.proxy.stopped import ExitCode, Stopped
 
@@ -52,6 +52,7 @@ def log_in(options: LoginOptions) -> tuple[str, ...]:
         url = homeserver_url(options.homeserver)
     except ValueError as fault:
         raise Stopped(ExitCode.USAGE, f"--homeserver {fault}") from fault
+    trouble = None
     if options.keys is not None:
         check(options.keys)
     with quiet("nio"), kept(options.output, replace=options.force) as file:
@@ -69,7 +70,7 @@ def log_in(options: LoginOptions) -> tuple[str, ...]:
             )
             reset = options.keys.reset_identity
             try:
-                asyncio.run(make_keys(made, options.keys.folder, pickle_key, reset_identity=reset))
+                trouble = asyncio.run(make_keys(made, options.keys.folder, pickle_key, reset_identity=reset))
             except CannotStart as fault:
                 raise Stopped(
                     ExitCode(fault.exit_code),
@@ -87,6 +88,7 @@ def log_in(options: LoginOptions) -> tuple[str, ...]:
     return (
         f"Logged in as {user_id}, device {device_id}.",
         f"The access token is in {options.output}, which only you can read.",
+        *(() if options.keys is None else said_of(options.keys, trouble)),
         "",
         "For the configuration file:",
         "homeserver:",

@@ -71,6 +71,12 @@ def pickle_key_of(path: Path) -> str:
     return made
 
 
+def said_of(options: KeysOptions, trouble: str | None) -> tuple[str, ...]:
+    """What a person is told of the new keys."""
+    made = f"The device's keys are in {options.folder}: keep a backup of it, and of {options.pickle_key_file}."
+    return (made,) if trouble is None else (made, f"Other devices will warn of it: {trouble}")
+
+
 def settings_lines(options: KeysOptions) -> tuple[str, ...]:
     """What the configuration file has to say of the keys."""
     return (

@@ -1,0 +1,84 @@
+"""How messages of verifications go out: to a device or into a room, and again where they did not go at once."""
+
+from __future__ import annotations
+
+import secrets
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+
+from agentpod_bot.core.ids import TxnId
+from agentpod_bot.errors import HomeserverUnavailable, RateLimited, StoreUnavailable, TokenRefused
+from agentpod_bot.matrix.e2e.incoming import InRoom, ToDevice
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+
+    from agentpod_bot.core.ids import RoomId, UserId
+    from agentpod_bot.matrix.e2e.exchange import Say
+    from agentpod_bot.matrix.e2e.incoming import Place
+    from agentpod_bot.matrix.e2e.machine import DeviceKeys
+    from agentpod_bot.matrix.e2e.sas import Side
+    from agentpod_bot.ports import Clock
+
+LIFETIME_S: Final = 600.0
+"""From the request on; a verification that is not finished then never is."""
+FIRST_RETRY_S: Final = 1.0
+LONGEST_RETRY_S: Final = 30.0
+TRANSIENT: Final = (HomeserverUnavailable, RateLimited, TokenRefused, StoreUnavailable)
+
+T = TypeVar("T")
+
+
+class Devices(Protocol):
+    """What is known of devices, and the way to them; `Crypto` fits it."""
+
+    own: DeviceKeys
+    """The public keys of the bot's device."""
+
+    async def devices_of(self, user_id: UserId) -> tuple[DeviceKeys, ...]:
+        """An account's devices as they are now; raises a `MatrixError`."""
+        ...
+
+    async def send_to_device(self, kind: str, messages: Mapping[str, Mapping[str, Any]]) -> None:
+        """Send clear messages to devices, by user and device; raises a `MatrixError`."""
+        ...
+
+
+class Rooms(Protocol):
+    """Where verifications go that are asked for in a room."""
+
+    async def say(self, room_id: RoomId, kind: str, content: Mapping[str, Any], txn_id: TxnId) -> None:
+        """Send one event so that every device there can read it; raises a `MatrixError`."""
+        ...
+
+
+class Delivery:
+    """Sends what verifications say."""
+
+    def __init__(self, devices: Devices, rooms: Rooms, clock: Clock) -> None:
+        self._devices = devices
+        self._rooms = rooms
+        self._clock = clock
+
+    async def tell(self, place: Place, other: Side, said: Say) -> None:
+        """Tell the other side, for as long as it can matter. Raises what stood in the way to the end."""
+        content = place.content(said.content)
+        match place:
+            case ToDevice():
+                messages = {other.user_id: {other.device_id: content}}
+                await self.until(lambda: self._devices.send_to_device(said.kind, messages))
+            case InRoom(room_id=room_id):
+                txn_id = TxnId(secrets.token_hex(16))
+                await self.until(lambda: self._rooms.say(room_id, said.kind, content, txn_id))
+
+    async def until(self, call: Callable[[], Awaitable[T]], *, within_s: float = LIFETIME_S) -> T:
+        """Call until it succeeds, or for good fails, or it is too late. Raises what the last call raised."""
+        end, wait_s = self._clock.monotonic() + within_s, FIRST_RETRY_S
+        while True:
+            try:
+                return await call()
+            except TRANSIENT as error:
+                asked_s = error.retry_after_ms / 1000 if isinstance(error, RateLimited) else 0.0
+                if self._clock.monotonic() + max(wait_s, asked_s) >= end:
+                    raise
+                await self._clock.sleep(max(wait_s, asked_s))
+                wait_s = min(LONGEST_RETRY_S, wait_s * 2)
