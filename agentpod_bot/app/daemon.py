@@ -280,9 +280,10 @@ class Daemon:
         if self._crypto is None or self._verifying is None:
             return
         await self._crypto.publish()
-        password = self._loaded.settings.homeserver.password
+        secret = self._loaded.settings.homeserver.password
+        password = None if secret is None else secret.get_secret_value()
         try:
-            await self._verifying.cross_signing.ensure_or_warn(password and password.get_secret_value())
+            await self._verifying.cross_signing.ensure_or_warn(password)
         except TokenRefused:
             raise
         except MatrixError as error:  # others' devices warn of ours then, and no more

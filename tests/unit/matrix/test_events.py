@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import copy
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 
 from agentpod_bot.core.ids import Code, EventId, RequestId, UserId
 from agentpod_bot.core.room import (
+    Encryption,
     EncryptionOn,
     ForeignEdit,
     ForeignQuestion,
@@ -330,7 +332,13 @@ def test_a_membership_is_about_the_account_of_its_state_key(membership: Membersh
     assert parse_state(raw) == expected
 
 
-@pytest.mark.parametrize(("kind", "value"), [("m.room.encryption", EncryptionOn), ("m.room.tombstone", Replaced)])
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        ("m.room.encryption", partial(EncryptionOn, encryption=Encryption(is_megolm=False))),
+        ("m.room.tombstone", Replaced),
+    ],
+)
 def test_encryption_and_replacement_hold_whatever_their_content(kind: str, value: Any) -> None:
     for raw in (
         event({}, kind=kind, state_key=""),

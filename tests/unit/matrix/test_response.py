@@ -90,6 +90,7 @@ def test_the_filter_asks_for_nothing_that_could_hide_an_answer_or_an_invitation(
         "m.room.message",
         "m.reaction",
         "m.room.encrypted",
+        "m.key.verification.*",
         "m.room.redaction",
         "m.room.member",
         "m.room.encryption",
