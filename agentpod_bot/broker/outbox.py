@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import structlog
 
@@ -28,19 +28,16 @@ from agentpod_bot.broker.change import (
     audit,
     change,
 )
-from agentpod_bot.broker.reminders import REMINDERS, hushed, is_held, lowered, notified
+from agentpod_bot.broker.reminders import REMINDERS, hushed, is_held, lowered
+from agentpod_bot.broker.rendered import question_of, render
 from agentpod_bot.broker.uploads import MOST_TRIES, Uploads, is_to_upload
-from agentpod_bot.broker.votes import standing
 from agentpod_bot.core.kept import Effect, Priority
 from agentpod_bot.core.labels import approves
 from agentpod_bot.core.lifecycle import Posted, Undelivered
 from agentpod_bot.core.model import Attachment, Status
 from agentpod_bot.errors import HomeserverUnavailable, RateLimited, Refused, StoreUnavailable, TokenRefused
-from agentpod_bot.render.attachment import file_message
 from agentpod_bot.render.notices import keycaps
-from agentpod_bot.render.outcome import closed_message, outcome
-from agentpod_bot.render.reminder import reminder
-from agentpod_bot.render.standing import still_asked
+from agentpod_bot.render.outcome import closed_message
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -216,7 +213,7 @@ class Outbox:
             if known is not None and known.row == effect.row and known.asked.room_id == effect.room_id:
                 question: Question | None = known
             else:
-                question = _question_of(tx, effect)
+                question = question_of(tx, effect)
             ready = self._wanted(tx, effect, question)
             if ready is not None:
                 return ready
@@ -270,7 +267,7 @@ class Outbox:
             return Ready(effect, question)
         if self._waiters.is_being_answered(question.row):
             return Ready(effect, question)  # rendered once it can say whether the answer was delivered
-        content = _render(tx, effect, self._means)
+        content = render(tx, effect, self._means)
         return None if content is None else Ready(replace(effect, content=content), question)
 
     def _seed(self, tx: Tx, effect: Effect, question: Question) -> None:
@@ -302,7 +299,7 @@ class Outbox:
             return Turn(None)
         if content is None and question is not None:
             await self._waiters.settled(question.row, up_to_s=SETTLE_S)
-            content = await self._store.run(lambda tx: _render(tx, effect, self._means))
+            content = await self._store.run(lambda tx: render(tx, effect, self._means))
         if content is None:
             return Turn(None)
         kind = effect.effect.split(":", 1)[0]
@@ -339,7 +336,7 @@ class Outbox:
 
     def _sent(self, tx: Tx, after: After, effect: Effect, event_id: EventId) -> None:
         tx.sent(effect.effect_id, event_id, self._means.clock.now_ms())
-        question = _question_of(tx, effect)
+        question = question_of(tx, effect)
         if (
             effect.effect == QUESTION
             and question is not None
@@ -387,7 +384,7 @@ class Outbox:
 
         def work(tx: Tx, after: After) -> None:
             tx.abandon(effect.effect_id, error.errcode)
-            question = _question_of(tx, effect)
+            question = question_of(tx, effect)
             if effect.effect == QUESTION and question is not None and question.original is not None:
                 now_ms = self._means.clock.now_ms()
                 tx.withdraw_copy(question.row, now_ms)  # it stays open where it was asked first
@@ -405,33 +402,3 @@ class Outbox:
         full: int = min(LONGEST_RETRY_MS, FIRST_RETRY_MS << min(attempts, 10))
         half = full // 2
         return half + half * int(self._means.chance.hex(16), 16) // 0xFFFF
-
-
-def _question_of(tx: Tx, effect: Effect) -> Question | None:
-    """The question that an effect belongs to, as the effect's room has it."""
-    return None if effect.row is None else places.read(tx, effect.row, effect.room_id)
-
-
-def _render(tx: Tx, effect: Effect, means: Means) -> Mapping[str, Any] | None:
-    """Give an edit its content, from the question as it is now; kept before the first try."""
-    question = _question_of(tx, effect)
-    if question is None or question.event_id is None:
-        tx.abandon(effect.effect_id, "there is nothing to edit")
-        return None
-    if effect.effect == FILE:
-        content = file_message(question)
-    elif effect.effect in REMINDERS:
-        content = reminder(question, mentions=notified(question, means))
-    elif effect.priority is Priority.PROGRESS:
-        asked = tx.content_of(question.row, effect.room_id, QUESTION)
-        if asked is None or not question.is_open:
-            tx.abandon(effect.effect_id, "decided meanwhile")
-            return None
-        content = still_asked(question, asked, standing(tx, question, means))
-    elif question.closing is not None:
-        content = outcome(question)
-    else:
-        tx.abandon(effect.effect_id, "an open question is not edited")
-        return None
-    tx.fill(effect.effect_id, content)
-    return content

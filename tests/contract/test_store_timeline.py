@@ -4,9 +4,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from agentpod_bot.core.ids import EventId, OptionId, Row
+from agentpod_bot.core.ids import EventId, OptionId, RoomId, Row
 from agentpod_bot.core.kept import AuditRow
 from agentpod_bot.core.model import OPEN, Meaning, Scope
+from agentpod_bot.core.room import Undecrypted
 from tests.unit.store.examples import (
     BOT,
     LAPTOP,
@@ -100,6 +101,50 @@ def test_a_room_that_was_seen_encrypted_is_so_for_ever_and_that_it_is_judged_so_
     tx.mark_encrypted(ROOM, judged=False)
     assert tx.is_encrypted(ROOM, judged=True)
     assert not tx.is_encrypted(OTHER_ROOM)
+
+
+def test_a_ciphertext_is_new_once_in_a_room_and_never_again_however_old_it_is(tx: Tx) -> None:
+    assert tx.take_ciphertext(ROOM, "c1")
+    assert tx.take_ciphertext(OTHER_ROOM, "c1")
+    assert tx.take_ciphertext(ROOM, "c2")
+    tx.prune(BOUND)
+    tx.prune_undecrypted(BOUND)
+    assert not tx.take_ciphertext(ROOM, "c1")
+    assert not tx.take_ciphertext(OTHER_ROOM, "c1")
+
+
+def undecrypted(number: int, *, room_id: RoomId = ROOM, session_id: str = "s", at_ms: int = T0) -> Undecrypted:
+    event = {"type": "m.room.encrypted", "content": {"ciphertext": f"{number}\x00\ud800"}}
+    event_id = EventId(f"${number}")
+    return Undecrypted(event_id=event_id, room_id=room_id, session_id=session_id, first_seen_ms=at_ms, event=event)
+
+
+def test_what_could_not_be_read_comes_back_as_it_was_by_its_session(tx: Tx) -> None:
+    first, second, there = undecrypted(1), undecrypted(2, session_id="t"), undecrypted(3, room_id=OTHER_ROOM)
+    for kept in (first, second, there, undecrypted(1, session_id="again")):
+        tx.keep_undecrypted(kept, at_most=9)
+    assert tx.undecrypted(None, since_ms=T0) == (first, second, there)
+    assert tx.undecrypted(None, since_ms=T0 + 1) == ()
+    assert tx.undecrypted(frozenset({(ROOM, "s")}), since_ms=T0) == (first,)
+    assert tx.undecrypted(frozenset({(ROOM, "t"), (OTHER_ROOM, "s")}), since_ms=T0) == (second, there)
+    assert tx.undecrypted(frozenset(), since_ms=T0) == ()
+
+
+def test_what_could_not_be_read_is_taken_out_once_and_only_for_its_room(tx: Tx) -> None:
+    tx.keep_undecrypted(undecrypted(1), at_most=9)
+    assert tx.take_undecrypted(OTHER_ROOM, EventId("$1")) is None
+    assert tx.take_undecrypted(ROOM, EventId("$1")) == undecrypted(1)
+    assert tx.take_undecrypted(ROOM, EventId("$1")) is None
+    assert tx.undecrypted(None, since_ms=0) == ()
+
+
+def test_of_what_could_not_be_read_a_room_keeps_the_newest_and_nothing_for_long(tx: Tx) -> None:
+    tx.keep_undecrypted(undecrypted(9, room_id=OTHER_ROOM, at_ms=T0 + 9), at_most=2)
+    for number in (1, 2, 3):
+        tx.keep_undecrypted(undecrypted(number, at_ms=T0 + number), at_most=2)
+    assert [kept.event_id for kept in tx.undecrypted(None, since_ms=0)] == ["$9", "$2", "$3"]
+    tx.prune_undecrypted(T0 + 3)
+    assert [kept.event_id for kept in tx.undecrypted(None, since_ms=0)] == ["$9", "$3"]
 
 
 def test_the_position_is_the_accounts_own_and_the_last_move_counts(tx: Tx) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -60,6 +61,15 @@ def test_each_person_has_one_vote_the_latest_and_in_its_turn(tx: Tx) -> None:
     assert tx.votes(row) == (vote(event="$1"), vote(SECOND, event="$2"))
     tx.vote(row, vote(option="wider", event="$3"))
     assert tx.votes(row) == (vote(SECOND, event="$2"), vote(option="wider", event="$3"))
+
+
+def test_what_vouches_for_a_vote_is_kept_with_it(tx: Tx) -> None:
+    row = insert_pending(tx).row
+    vouched = replace(vote(event="$1"), vouched=True)
+    tx.vote(row, vouched)
+    assert tx.votes(row) == (vouched,)
+    tx.vote(row, vote(event="$2"))
+    assert tx.votes(row) == (vote(event="$2"),)
 
 
 def test_a_vote_is_for_one_revision_only(tx: Tx) -> None:
