@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from agentpod_bot.core.ids import UserId
+from agentpod_bot.matrix.e2e.identities import Identities
 from agentpod_bot.matrix.e2e.machine import Machine
 from agentpod_bot.matrix.e2e.vault import Vault, new_pickle_key
 from tests.e2e_person import E2EPerson, Login, logged_in, switch_on
@@ -57,5 +58,6 @@ async def give_keys(daemon: Daemon, account: Account) -> None:
     folder = daemon.folder / "crypto"
     vault = Vault(folder=folder, pickle_key=pickle_key, user_id=UserId(account.user_id), device_id=account.device_id)
     await asyncio.to_thread(lambda: Machine.make(vault).close())
+    await Identities.open(folder, pickle_key, user_id=vault.user_id, device_id=vault.device_id, make=True)
     daemon.config["homeserver"]["device_id"] = account.device_id
     daemon.config["e2e"] = {"store": str(folder), "pickle_key_file": daemon.secret("pickle_key", pickle_key)}
