@@ -42,13 +42,12 @@ class People:
         """The same person at a device that nobody has seen yet; to be used with `async with`."""
         return self.on(await logged_in(self.synapse.url, account.user_id, account.password))
 
-    async def room(self, owner: Account, *others: Account, rotation_period_msgs: int | None = None) -> str:
+    async def room(self, owner: Account, *others: Account) -> str:
         """A room of this kind that all of them have joined; returns its id."""
         room_id = await self.synapse.room(owner, *others)
         if self.sealed:
-            settings = {} if rotation_period_msgs is None else {"rotation_period_msgs": rotation_period_msgs}
             async with self.synapse.person(owner) as person:
-                await switch_on(person, room_id, **settings)
+                await switch_on(person, room_id)
         return room_id
 
 

@@ -315,62 +315,50 @@ async def test_once_encryption_is_switched_on_all_is_encrypted_and_only_what_is_
 
 @pytest.mark.timeout(300)  # 200 rounds take about a minute where nothing else runs
 async def test_over_many_rounds_with_new_keys_and_changing_devices_none_is_lost_and_all_is_readable(
-    synapse: PrivateSynapse,
-    register: Callable[[str], Awaitable[Account]],
-    people: People,
-    tmp_path: Path,
+    daemon: Daemon, owner: E2EPerson, cast: Cast, people: People
 ) -> None:
-    pod, account = await register("pod"), await register("owner")
-    room_id = await people.room(account, pod, rotation_period_msgs=ROTATION)
-    bot = (pod.user_id, pod.access_token)
-    daemon = Daemon(tmp_path / "of many rounds", homeserver=synapse.url, bot=bot, rooms={"ops": room_id})
-    await give_keys(daemon.approve(account.user_id), pod)
-    owner = people.at(account)
-    assert isinstance(owner, E2EPerson)
-    visits = 0
-    try:
-        async with owner, daemon.harness() as harness, AsyncExitStack() as visit:
-            await daemon.start()
-            visitor: E2EPerson | None = None
-            unread: set[str] = set()
-            for number in range(ROUNDS):
-                request_id, option_id = f"round-{number}", ("allow_once", "reject_once")[number % 2]
-                await harness.asked(request_id=request_id, title=f"Step {number}")
-                question = await said.question(owner, room_id, request_id)
-                speaker = owner
-                if number % DEVICE_EVERY == 0:
-                    visitor = speaker = await visit.enter_async_context(await people.new_device(account))
-                    assert question["event_id"] in visitor.undecryptable
-                    visits += 1
-                elif visitor is not None:
-                    seen = await said.question(visitor, room_id, request_id)
-                    assert seen["content"] == question["content"]
-                    speaker = (owner, visitor)[number % 2]
-                await speaker.reply(room_id, question["event_id"], f"{number % 2 + 1}")
-                view = await harness.view(request_id, wait_s=30)
-                assert view["status"] == "decided", view
-                assert view["decision"]["option_id"] == option_id
-                if speaker is visitor and number % DEVICE_EVERY == 0:
-                    await said.outcome(visitor, room_id, question["event_id"])
-                    unread = set(visitor.undecryptable)  # what was said before the bot knew of it
-                if visitor is not None and number % DEVICE_EVERY == DEVICE_STAYS:
-                    await said.outcome(visitor, room_id, question["event_id"])
-                    assert visitor.undecryptable == unread
-                    await visitor.log_out()
-                    await visit.aclose()
-                    visitor = None
-            await said.outcome(owner, room_id, view["event_id"])
-            events = await owner.history(room_id)
-            metrics = (await harness.call("GET", "/metrics")).body
-    finally:
-        await daemon.stop()
+    room_id, visits = cast.room_id, 0
+    await owner.encrypt(room_id, rotation_period_msgs=ROTATION)
+    await daemon.start()
+    async with daemon.harness() as harness, AsyncExitStack() as visit:
+        visitor: E2EPerson | None = None
+        unread: set[str] = set()
+        for number in range(ROUNDS):
+            request_id, option_id = f"round-{number}", ("allow_once", "reject_once")[number % 2]
+            await harness.asked(request_id=request_id, title=f"Step {number}")
+            question = await said.question(owner, room_id, request_id)
+            speaker = owner
+            if number % DEVICE_EVERY == 0:
+                visitor = speaker = await visit.enter_async_context(await people.new_device(cast.owner))
+                assert question["event_id"] in visitor.undecryptable
+                visits += 1
+            elif visitor is not None:
+                seen = await said.question(visitor, room_id, request_id)
+                assert seen["content"] == question["content"]
+                speaker = (owner, visitor)[number % 2]
+            await speaker.reply(room_id, question["event_id"], f"{number % 2 + 1}")
+            view = await harness.view(request_id, wait_s=30)
+            assert view["status"] == "decided", view
+            assert view["decision"]["option_id"] == option_id
+            if speaker is visitor and number % DEVICE_EVERY == 0:
+                await said.outcome(visitor, room_id, question["event_id"])
+                unread = set(visitor.undecryptable)  # what was said before the bot knew of it
+            if visitor is not None and number % DEVICE_EVERY == DEVICE_STAYS:
+                await said.outcome(visitor, room_id, question["event_id"])
+                assert visitor.undecryptable == unread
+                await visitor.log_out()
+                await visit.aclose()
+                visitor = None
+        await said.outcome(owner, room_id, view["event_id"])
+        events = await owner.history(room_id)
+        metrics = (await harness.call("GET", "/metrics")).body
     assert visits == (ROUNDS + DEVICE_EVERY - 1) // DEVICE_EVERY
     asked = [event["content"]["request_id"] for event in said.questions(events)]
     assert asked == [f"round-{number}" for number in range(ROUNDS)]
     assert len([event for event in events if said.is_outcome(event)]) >= ROUNDS
     assert [text for text in said.notices(events) if said.UNREADABLE in text] == [], "the bot could not read some"
     assert "\nagentpod_undecryptable_events_total 0.0\n" in metrics, "the bot could not read some"
-    nothing_unread_and_no_key_used_too_long(owner, events, {pod.user_id, account.user_id})
+    nothing_unread_and_no_key_used_too_long(owner, events, {cast.pod.user_id, cast.owner.user_id})
 
 
 def nothing_unread_and_no_key_used_too_long(reader: E2EPerson, events: Iterable[Event], senders: set[str]) -> None:
