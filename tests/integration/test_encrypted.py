@@ -152,7 +152,7 @@ async def test_an_answer_whose_key_comes_after_the_question_was_closed_is_late(
     await owner.react(cast.room_id, question["event_id"], "2️⃣")
     assert (await harness.view("r1", wait_s=20))["decision"]["option_id"] == "reject_once"
     await owner.give_key(cast.room_id)
-    await said.notice(owner, cast.room_id, "too late")
+    await said.notice(owner, cast.room_id, "already")
     assert (await harness.view("r1"))["decision"]["option_id"] == "reject_once"
 
 
