@@ -57,6 +57,6 @@ async def give_keys(daemon: Daemon, account: Account) -> None:
     folder = daemon.folder / "crypto"
     vault = Vault(folder=folder, pickle_key=pickle_key, user_id=UserId(account.user_id), device_id=account.device_id)
     await asyncio.to_thread(lambda: Machine.make(vault).close())
-    await Identities.open(folder, pickle_key, user_id=vault.user_id, device_id=vault.device_id, make=True)
+    await Identities.open(vault, make=True)
     daemon.config["homeserver"]["device_id"] = account.device_id
     daemon.config["e2e"] = {"store": str(folder), "pickle_key_file": daemon.secret("pickle_key", pickle_key)}
