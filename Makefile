@@ -2,7 +2,7 @@
 # Options for the program behind a target: make demo ARGS="--answers 1,Reject"
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-dev test-harness fuzz crash chaos lint types layers check bench lock clean
+.PHONY: help venv demo test test-dev test-harness fuzz crash rounds chaos lint types layers check bench lock clean
 .DELETE_ON_ERROR:
 
 VENV := .venv
@@ -44,6 +44,9 @@ fuzz: $(DEV) ## Try the properties with new examples (ARGS="--minutes 5")
 
 crash: $(DEV) ## Kill the daemon at every await of asking and answering (about 4 minutes)
 	@CRASH=all $(PY) -m pytest tests/crash tests/integration/test_crash_synapse.py $(ARGS)
+
+rounds: $(DEV) ## Ask 200 times in an encrypted room, with new keys and changing devices (about a minute)
+	@ENCRYPTED_ROUNDS=200 $(PY) -m pytest tests/integration/test_encrypted.py -k many_rounds $(ARGS)
 
 lint: $(DEV) ## Check style and formatting
 	@$(PY) -m ruff check .

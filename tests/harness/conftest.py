@@ -1,4 +1,4 @@
-"""The real programs, each with a model that does as it is told and a person in the real room."""
+"""The real programs, each with a model that does as it is told and a person in a real room of either kind."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from tests.harness import programs
 from tests.harness.projects import Project
 from tests.harness.rooms import Room
-from tests.integration.conftest import cast, daemon, owner, register, synapse
+from tests.integration.conftest import cast, daemon, owner, people, register, sealed, synapse
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tests.integration.conftest import Cast
     from tests.integration.daemons import Daemon
 
-__all__ = ["cast", "daemon", "owner", "register", "synapse"]  # fixtures
+__all__ = ["cast", "daemon", "owner", "people", "register", "sealed", "synapse"]  # fixtures
 
 FITTING = " ".join(programs.BUILT_FOR)
 HARNESSES = ("acp", "claude-code", "claude-prompt", "codex", "opencode")

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from agentpod_bot.core.ids import UserId
+from agentpod_bot.matrix.e2e.identities import Identities
 from agentpod_bot.matrix.e2e.machine import Machine
 from agentpod_bot.matrix.e2e.vault import Vault, new_pickle_key
 from tests.e2e_person import E2EPerson, Login, logged_in, switch_on
@@ -41,13 +42,12 @@ class People:
         """The same person at a device that nobody has seen yet; to be used with `async with`."""
         return self.on(await logged_in(self.synapse.url, account.user_id, account.password))
 
-    async def room(self, owner: Account, *others: Account, rotation_period_msgs: int | None = None) -> str:
+    async def room(self, owner: Account, *others: Account) -> str:
         """A room of this kind that all of them have joined; returns its id."""
         room_id = await self.synapse.room(owner, *others)
         if self.sealed:
-            settings = {} if rotation_period_msgs is None else {"rotation_period_msgs": rotation_period_msgs}
             async with self.synapse.person(owner) as person:
-                await switch_on(person, room_id, **settings)
+                await switch_on(person, room_id)
         return room_id
 
 
@@ -57,5 +57,6 @@ async def give_keys(daemon: Daemon, account: Account) -> None:
     folder = daemon.folder / "crypto"
     vault = Vault(folder=folder, pickle_key=pickle_key, user_id=UserId(account.user_id), device_id=account.device_id)
     await asyncio.to_thread(lambda: Machine.make(vault).close())
+    await Identities.open(vault, make=True)
     daemon.config["homeserver"]["device_id"] = account.device_id
     daemon.config["e2e"] = {"store": str(folder), "pickle_key_file": daemon.secret("pickle_key", pickle_key)}

@@ -13,6 +13,8 @@ Event = dict[str, Any]
 
 QUESTION = "dev.agentpod.permission.v2"
 OUTCOME = "dev.agentpod.permission.outcome.v2"
+UNREADABLE = "could not be decrypted"
+"""In the notice about a message for which the bot has no key."""
 
 
 def questions(events: Iterable[Event]) -> list[Event]:
