@@ -113,6 +113,7 @@ def escalate(tx: Tx, question: Question, *, after: After, means: Means) -> None:
         mentions=approvers_there(target, room),
         other_codes=codes_beside(tx, target.room_id, now_ms) - {asked.code},
         quorum=target.quorum,
+        copied_from=asked.route,
     )
     if not offers_alike(new.offered, asked.offered):
         raise TooLarge("preview", f"the question cannot be shown on route {target.name} with the same options")

@@ -50,6 +50,10 @@ class SaidBack:
         """The answer is no option of this question."""
         self._about(question, event, "hint", notices.hint(question, **_where(event)))
 
+    def no_reason(self, event: Seen, question: Question) -> None:
+        """A reason stands behind what approves."""
+        self._about(question, event, "no_reason", notices.no_reason(question, **_where(event)))
+
     def late(self, event: Seen, question: Question) -> None:
         """The question was closed before."""
         self._about(question, event, "late", notices.late(question, **_where(event)))
@@ -64,7 +68,11 @@ class SaidBack:
             self.late(event, question)
 
     def not_approver(self, event: Seen, question: Question) -> None:
-        """Only approvers answer."""
+        """Only approvers answer; and where a reload took the question's route away, nobody does."""
+        if self.means.world.policy.route_of(question) is None:
+            gone = notices.not_asked_here(question, **_where(event))
+            self._about(question, event, "not_asked_here", gone, most=MOST_TO_STRANGERS)
+            return
         content = notices.not_approver(question, **_where(event))
         self._about(question, event, "not_approver", content, most=MOST_TO_STRANGERS)
 

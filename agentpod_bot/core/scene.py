@@ -150,6 +150,8 @@ class Hint:
     """It is a try at `question` that matches no option."""
 
     question: Question
+    reasoned: bool = False
+    """Whether it would match but for the reason behind it, which only a rejection takes."""
 
 
 @dataclass(frozen=True, slots=True)

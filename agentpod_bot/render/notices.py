@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from agentpod_bot.core.ids import EventId
-    from agentpod_bot.core.model import Question
+    from agentpod_bot.core.model import NewQuestion, Question
     from agentpod_bot.core.scene import Left
 
 MAX_LISTED = 20
@@ -30,8 +30,13 @@ _EMOJI_STYLE = "\ufe0f"
 def hint(question: Question, *, reply_to: EventId, thread: EventId | None = None) -> dict[str, Any]:
     """Say that an answer matches no option, and what the options are."""
     asked = present_title(question)
-    options = [sentences.option_line(offered) for offered in asked.offered]
-    return notice("\n".join([sentences.no_match(asked), *options]), reply_to=reply_to, thread=thread)
+    return _with_options(sentences.no_match(asked), asked, reply_to=reply_to, thread=thread)
+
+
+def no_reason(question: Question, *, reply_to: EventId, thread: EventId | None = None) -> dict[str, Any]:
+    """Say that an answer gave a reason for what takes none, and what the options are."""
+    asked = present_title(question)
+    return _with_options(sentences.reason_approves_nothing(asked), asked, reply_to=reply_to, thread=thread)
 
 
 def which_one(
@@ -63,6 +68,12 @@ def room_replaced(*, reply_to: EventId) -> dict[str, Any]:
 def not_approver(question: Question, *, reply_to: EventId, thread: EventId | None = None) -> dict[str, Any]:
     """Say that somebody may not answer this question."""
     return notice(sentences.not_an_approver(present_title(question)), reply_to=reply_to, thread=thread)
+
+
+def not_asked_here(question: Question, *, reply_to: EventId, thread: EventId | None = None) -> dict[str, Any]:
+    """Say that this room's route is none of the question's any more."""
+    said = sentences.not_asked_here(present_title(question), copied=question.original is not None)
+    return notice(said, reply_to=reply_to, thread=thread)
 
 
 def from_requester(question: Question, *, reply_to: EventId, thread: EventId | None = None) -> dict[str, Any]:
@@ -120,6 +131,11 @@ def keycap(event_id: EventId, position: int) -> dict[str, Any]:
     key = KEYCAPS[position - 1]
     styled = key[0] + _EMOJI_STYLE + key[1:] if len(key) > 1 else key
     return {"m.relates_to": {"rel_type": "m.annotation", "event_id": event_id, "key": styled}}
+
+
+def _with_options(said: str, asked: NewQuestion, *, reply_to: EventId, thread: EventId | None) -> dict[str, Any]:
+    options = [sentences.option_line(offered) for offered in asked.offered]
+    return notice("\n".join([said, *options]), reply_to=reply_to, thread=thread)
 
 
 def _left(left: Left) -> str:

@@ -33,7 +33,9 @@ from agentpod_bot.render.presented import Presented, offered_in, present, sessio
 from agentpod_bot.render.preview import Measured, Shown, envelope_entries, for_body, prose, shown
 
 if TYPE_CHECKING:
-    from agentpod_bot.core.ids import Code, UserId
+    from collections.abc import Sequence
+
+    from agentpod_bot.core.ids import Code, RouteName, UserId
     from agentpod_bot.core.model import NewQuestion, Offered, Option
 
 MAX_TOOL_KIND = 100
@@ -45,17 +47,23 @@ _WORD = re.compile(r"\w+")
 
 
 def compose(
-    asked: NewQuestion, *, mentions: tuple[UserId, ...], other_codes: frozenset[Code], quorum: int = 1
+    asked: NewQuestion,
+    *,
+    mentions: tuple[UserId, ...],
+    other_codes: frozenset[Code],
+    quorum: int = 1,
+    copied_from: RouteName | None = None,
 ) -> tuple[NewQuestion, dict[str, Any]]:
     """Return the question with what it offers, and the whole content of its `m.room.message`.
 
     `asked.offered` is not looked at. `mentions` are pinged, and nobody else;
     `other_codes` are those of the room's other open questions; `quorum` people are needed
-    for what reaches further than once. Raises `TooLarge` where it
-    does not fit or nothing is left to offer, `Invalid` where no question can be so. Where
-    `asked.masked`, the content has masks in place of secrets; the question that is
-    returned has all that was asked. Its `attachment` is `NONE` where all is shown; else
-    that of `asked`, or `FAILED` where that promises no file: then nothing approving is offered.
+    for what reaches further than once; `copied_from` is the route on which it is asked
+    already. Raises `TooLarge` where it does not fit or nothing is left to offer, `Invalid`
+    where no question can be so. Where `asked.masked`, the content has masks in place of
+    secrets; the question that is returned has all that was asked. Its `attachment` is
+    `NONE` where all is shown; else that of `asked`, or `FAILED` where that promises no
+    file: then nothing approving is offered.
     """
     if len(asked.title) > MAX_RAW_TITLE:
         raise TooLarge("title", f"the title is longer than {MAX_RAW_TITLE} characters")
@@ -78,7 +86,9 @@ def compose(
         content = _cut_envelope(replace(seen.asked, offered=offered), mentions, measured)
     seen = replace(seen, asked=replace(seen.asked, offered=offered))
     asked = replace(asked, offered=offered, attachment=attachment)
-    content = _prose(seen, preview, attachment=attachment, other_codes=other_codes, quorum=quorum).message() | content
+    copied = [] if copied_from is None else [sentences.copied_from(asked, copied_from)]
+    said = _prose(seen, preview, attachment=attachment, other_codes=other_codes, quorum=quorum, more=copied)
+    content = said.message() | content
     if event_size(content) > MAX_EVENT_BYTES:
         raise TooLarge("preview", "the question does not fit into a room's event")
     try:
@@ -111,7 +121,13 @@ def block(seen: Presented, preview: Shown, head: str) -> Prose:
 
 
 def _prose(
-    seen: Presented, preview: Shown, *, attachment: Attachment, other_codes: frozenset[Code], quorum: int
+    seen: Presented,
+    preview: Shown,
+    *,
+    attachment: Attachment,
+    other_codes: frozenset[Code],
+    quorum: int,
+    more: Sequence[str],
 ) -> Prose:
     question = seen.asked
     notes: list[str] = []
@@ -130,6 +146,7 @@ def _prose(
         guarded = [o for o in question.offered if guarded_scope(o.option, question.options) is Scope.ALWAYS]
         notes.extend(sentences.needs_people(each, quorum) for each in guarded)
     notes.extend(map(sentences.foreign_code, sorted(_codes_held(question, preview, other_codes))))
+    notes.extend(more)
     return stacked(
         [
             Prose.heading(sentences.first_line(question.title)),
