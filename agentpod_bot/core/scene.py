@@ -112,6 +112,8 @@ class WhyLeft(StrEnum):
     """It is the code of another account's question, or of two of ours."""
     CLOSED = "closed"
     NOT_APPROVER = "not_approver"
+    NOT_ASKED_HERE = "not_asked_here"
+    """No route of this room has the question any more."""
     NO_REJECTION = "no_rejection"
     """The question offers no option that rejects."""
 

@@ -70,9 +70,11 @@ def not_approver(question: Question, *, reply_to: EventId, thread: EventId | Non
     return notice(sentences.not_an_approver(present_title(question)), reply_to=reply_to, thread=thread)
 
 
-def not_asked_here(question: Question, *, reply_to: EventId, thread: EventId | None = None) -> dict[str, Any]:
-    """Say that this room's route is none of the question's any more."""
-    said = sentences.not_asked_here(present_title(question), copied=question.original is not None)
+def not_asked_here(
+    question: Question, *, elsewhere: bool, reply_to: EventId, thread: EventId | None = None
+) -> dict[str, Any]:
+    """Say that this room's route is none of the question's any more; `elsewhere`: its first room's still is."""
+    said = sentences.not_asked_here(present_title(question), elsewhere=elsewhere)
     return notice(said, reply_to=reply_to, thread=thread)
 
 
@@ -147,6 +149,8 @@ def _left(left: Left) -> str:
         return sentences.left_without_rejection(asked)
     if left.why is WhyLeft.CLOSED and question.closing is not None:
         return sentences.too_late(asked, question.closing)
+    if left.why is WhyLeft.NOT_ASKED_HERE:
+        return sentences.not_asked_here(asked, elsewhere=False)
     if left.why is WhyLeft.NOT_APPROVER:
         return sentences.not_an_approver(asked)
     return sentences.left_unknown(left.code)

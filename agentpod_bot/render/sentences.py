@@ -304,9 +304,9 @@ def copied_from(asked: NewQuestion, route: RouteName) -> str:
     return f"Also asked on route {route} since {at}, where nobody had answered; one answer is for both."
 
 
-def not_asked_here(asked: NewQuestion, *, copied: bool) -> str:
+def not_asked_here(asked: NewQuestion, *, elsewhere: bool) -> str:
     """Say that nobody can answer a question in this room, because the configuration was changed."""
-    first = " It can still be answered in the room in which it was asked first." if copied else ""
+    first = " It can still be answered in the room in which it was asked first." if elsewhere else ""
     return (
         f"The configuration was changed, and {named(asked)} cannot be answered in this room any more. "
         f"{NOTHING_APPROVED}{first}"

@@ -880,6 +880,36 @@ async def test_a_route_that_goes_from_the_configuration_decides_nothing_more(rig
         await rig.hs.until(lambda: outcomes(rig, copy_id(question)))
 
 
+@pytest.mark.parametrize("how", ["reply", "bare", "reaction", "command"])
+@pytest.mark.parametrize("gone", ["first", "second", "escalation"])
+async def test_in_whatever_form_they_answer_a_copy_that_is_out_of_force_people_are_told_that(
+    rig: Rig, clock: FakeClock, how: str, gone: str
+) -> None:
+    async with rig.run() as pod:
+        question = await escalated(pod, clock)
+        routes = dict(rig.policy.routes)
+        routes[ROUTE] = replace(routes[ROUTE], escalation=None)
+        others = replace(routes[LEADS], name=RouteName("others"))  # so that they still approve something in the room
+        routes[others.name] = others
+        if gone != "escalation":
+            del routes[ROUTE if gone == "first" else LEADS]
+        pod.parts.world.policy = replace(rig.policy, routes=routes)
+        match how:
+            case "reply":
+                rig.hs.say(rig.leads, rig.lead, "1", reply_to=copy_id(question))
+            case "bare":
+                rig.hs.say(rig.leads, rig.lead, "1")
+            case "reaction":
+                rig.hs.react(rig.leads, rig.lead, copy_id(question), "1\ufe0f\u20e3")
+            case _:
+                rig.hs.say(rig.leads, rig.lead, f"!reject {question.asked.code}: no")
+        await rig.hs.until(lambda: notices(rig, rig.leads))
+        [told] = notices(rig, rig.leads)
+        assert "cannot be answered in this room any more" in told
+        assert ("in the room in which it was asked first" in told) is (gone != "first" and how != "command")
+        assert (await pod.now(question)).is_open
+
+
 @pytest.mark.parametrize("taken_out", ["escalation", "route"])
 async def test_a_second_route_that_the_first_one_no_longer_asks_decides_nothing_more(
     rig: Rig, clock: FakeClock, taken_out: str
@@ -898,7 +928,7 @@ async def test_a_second_route_that_the_first_one_no_longer_asks_decides_nothing_
         [told] = notices(rig, rig.leads)
         assert told.startswith("The configuration was changed")
         assert "cannot be answered in this room any more. Nothing has been approved." in told
-        assert "in the room in which it was asked first" in told
+        assert ("in the room in which it was asked first" in told) is (taken_out == "escalation")
         clock.advance(16 * MINUTE)
         pod.parts.outbox._bell.ring()
         await rig.hs.until(rig.reminders)

@@ -25,7 +25,7 @@ ABOUT_ONE: list[Callable[..., dict[str, Any]]] = [
     partial(notices.hint, OPEN),
     partial(notices.no_reason, OPEN),
     partial(notices.not_approver, OPEN),
-    partial(notices.not_asked_here, OPEN),
+    partial(notices.not_asked_here, OPEN, elsewhere=True),
     partial(notices.late, selected(1)),
     partial(notices.refused, OPEN, "option_id is missing"),
     partial(notices.undecryptable, OPEN),
