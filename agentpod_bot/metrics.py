@@ -22,8 +22,10 @@ if TYPE_CHECKING:
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 REFUSALS = (
     "hint",
+    "no_reason",
     "late",
     "not_approver",
+    "not_asked_here",
     "requester",
     "no_file_yet",
     "which",

@@ -267,8 +267,8 @@ class Tx(CopyTx, CallbackTx, SyncTx, Protocol):
         """The homeserver took it."""
         ...
 
-    def postpone(self, effect_id: int, not_before_ms: int) -> None:
-        """Try again, not before then."""
+    def postpone(self, effect_id: int, not_before_ms: int, *, counted: bool = True) -> None:
+        """Try again, not before then. Not `counted`: the last try said nothing, and its attempt is taken back."""
         ...
 
     def abandon(self, effect_id: int, reason: str) -> None:

@@ -114,6 +114,7 @@ def escalate(tx: Tx, question: Question, *, after: After, means: Means) -> None:
         other_codes=codes_beside(tx, target.room_id, now_ms) - {asked.code},
         quorum=target.quorum,
         needs_code=policy.is_strict(room),
+        copied_from=asked.route,
     )
     if not offers_alike(new.offered, asked.offered):
         raise TooLarge("preview", f"the question cannot be shown on route {target.name} with the same options")

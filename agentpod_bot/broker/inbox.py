@@ -353,6 +353,8 @@ class Inbox:
                 back.late(event, question)
             case AskWhich():
                 back.which(event, scene.open)
+            case Hint(question=question, reasoned=True):
+                back.no_reason(event, question)
             case Hint(question=question):
                 back.hint(event, question)
             case NotApprover(question=question):

@@ -27,6 +27,7 @@ from agentpod_bot.broker.change import (
     Means,
     audit,
     change,
+    show_again,
 )
 from agentpod_bot.broker.reminders import REMINDERS, hushed, is_held, lowered
 from agentpod_bot.broker.rendered import question_of, render
@@ -357,8 +358,11 @@ class Outbox:
         except RateLimited as error:
             self._last_429_ms = self._means.clock.now_ms()
             self._pause(effect.room_id, error.retry_after_ms)
-            await self._later(effect, error.retry_after_ms, UPLOAD, error.code)
-        except (HomeserverUnavailable, TokenRefused) as error:
+            await self._later(effect, error.retry_after_ms, UPLOAD, error.code, counted=False)
+        except TokenRefused as error:  # like a limit, it says nothing of the file, which must not lose its tries
+            self._pause(effect.room_id, SHUT_RETRY_MS)
+            await self._later(effect, SHUT_RETRY_MS, UPLOAD, error.code, counted=False)
+        except HomeserverUnavailable as error:
             if effect.effect == UPLOAD and effect.attempts >= MOST_TRIES:
                 await self._uploads.fail(effect, question, error)
                 return
@@ -368,11 +372,11 @@ class Outbox:
         except Refused as error:
             await self._refused(Ready(effect, question), UPLOAD, error)
 
-    async def _later(self, effect: Effect, wait_ms: int, kind: str, why: str) -> None:
+    async def _later(self, effect: Effect, wait_ms: int, kind: str, why: str, *, counted: bool = True) -> None:
         self._meter.send_failed(kind, why)
         log.warning("event_postponed", kind=kind, room_id=effect.room_id, error=why, wait_ms=wait_ms)
         not_before_ms = self._means.clock.now_ms() + wait_ms
-        await self._store.run(lambda tx: tx.postpone(effect.effect_id, not_before_ms))
+        await self._store.run(lambda tx: tx.postpone(effect.effect_id, not_before_ms, counted=counted))
 
     async def _refused(self, ready: Ready, kind: str, error: Refused) -> None:
         """The homeserver will never take it. A question is then undeliverable, and its client is told at once."""
@@ -389,6 +393,7 @@ class Outbox:
                 now_ms = self._means.clock.now_ms()
                 tx.withdraw_copy(question.row, now_ms)  # it stays open where it was asked first
                 audit(tx, question, "copy_refused", now_ms, detail=error.errcode)
+                show_again(tx, question.whole, after, self._means)  # there they hear that nobody else was asked
             elif effect.effect == QUESTION and question is not None:
                 change(tx, question, Undelivered(error.errcode), after, self._means)
 

@@ -43,7 +43,7 @@ def render(tx: Tx, effect: Effect, means: Means) -> Mapping[str, Any] | None:
             return None
         content = still_asked(question, asked, standing(tx, question, means))
     elif question.closing is not None:
-        content = outcome(question)
+        content = outcome(question, standing(tx, question, means))
     else:
         tx.abandon(effect.effect_id, "an open question is not edited")
         return None

@@ -51,6 +51,10 @@ class SaidBack:
         """The answer is no option of this question."""
         self._about(question, event, "hint", notices.hint(question, **_where(event)))
 
+    def no_reason(self, event: Seen, question: Question) -> None:
+        """A reason stands behind what approves."""
+        self._about(question, event, "no_reason", notices.no_reason(question, **_where(event)))
+
     def late(self, event: Seen, question: Question) -> None:
         """The question was closed before."""
         self._about(question, event, "late", notices.late(question, **_where(event)))
@@ -65,7 +69,13 @@ class SaidBack:
             self.late(event, question)
 
     def not_approver(self, event: Seen, question: Question) -> None:
-        """Only approvers answer."""
+        """Only approvers answer; and where a reload took the question's route away, nobody does."""
+        route_of, whole = self.means.world.policy.route_of, question.whole
+        if whole.is_open and route_of(question) is None:
+            elsewhere = question.original is not None and route_of(whole) is not None
+            gone = notices.not_asked_here(question, elsewhere=elsewhere, **_where(event))
+            self._about(question, event, "not_asked_here", gone, most=MOST_TO_STRANGERS)
+            return
         content = notices.not_approver(question, **_where(event))
         self._about(question, event, "not_approver", content, most=MOST_TO_STRANGERS)
 

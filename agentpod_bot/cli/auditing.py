@@ -215,9 +215,9 @@ def _opened(store: Path | None, config: Path | None) -> Iterator[StoredAudit]:
     from agentpod_bot.store.reading import stored_audit  # noqa: PLC0415 - as above
 
     if store is None:
-        from agentpod_bot.config.load import load  # noqa: PLC0415 - as above
+        from agentpod_bot.config.load import store_path  # noqa: PLC0415 - as above
 
-        store = load(config, os.environ).settings.store.path
+        store = store_path(config, os.environ)
     with stored_audit(store) as kept:
         yield kept
 

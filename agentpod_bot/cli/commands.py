@@ -34,8 +34,19 @@ app = typer.Typer(
 )
 
 
+def _print_version(wanted: bool) -> None:  # noqa: FBT001 - as typer calls it
+    if wanted:
+        version()
+        raise typer.Exit
+
+
 @app.callback()
-def agentpod_bot() -> None:
+def agentpod_bot(
+    *,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
     """Asks a person in a Matrix room before an AI agent acts, and gives the answer back to the agent.
 
     \b

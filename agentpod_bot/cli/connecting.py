@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import shutil
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
@@ -21,8 +22,8 @@ from agentpod_bot.cli.calls import (  # noqa: TC001 - typer reads annotations at
 )
 from agentpod_bot.cli.exits import say
 from agentpod_bot.errors import ConfigurationError
-from agentpod_bot.harness.snippets import TIMEOUT_S, URL, Place, printed
-from agentpod_bot.harness.snippets_all import SNIPPETS
+from agentpod_bot.harness.snippets import TIMEOUT_S, URL, Piece, Place, printed
+from agentpod_bot.harness.snippets_all import SNIPPETS, shapes_of
 from agentpod_bot.proxy import endpoint
 from agentpod_bot.proxy.stopped import ExitCode, Stopped
 
@@ -80,31 +81,56 @@ def connect(
         from agentpod_bot.cli.trying import try_out  # noqa: PLC0415 - the HTTP client is slow to import
 
         raise typer.Exit(asyncio.run(try_out(where, harness, route=route, timeout_s=timeout)))
-    place = replace(place_of(wanted, os.environ), program=program(), route=route, timeout_s=timeout)
+    place, holder = place_of(wanted, os.environ)
+    place = replace(place, program=program(), route=route, timeout_s=timeout)
     try:
-        typer.echo(printed(SNIPPETS[harness](place, version)))
+        snippet = SNIPPETS[harness](place, version)
+        typer.echo(printed(replace(snippet, pieces=(allowed(harness, holder), *snippet.pieces))))
     except ValueError as fault:
         raise Stopped(ExitCode.USAGE, f"{harness} needs an address: {fault}; give --url") from fault
 
 
-def place_of(wanted: endpoint.Wanted, environ: Mapping[str, str]) -> Place:
-    """Where the daemon is, and in which file its token is: as `ask` finds both. No token is read.
+class Holder(NamedTuple):
+    """The client whose token it is, and the request shapes that it may use so far."""
+
+    name: str
+    harnesses: tuple[str, ...]
+
+
+UNKNOWN_HOLDER = Holder("NAME", ())
+"""Stands for the client where no configuration says which it is."""
+
+
+def allowed(harness: str, holder: Holder) -> Piece:
+    """The line of the daemon's configuration without which every question of this harness is refused."""
+    shapes = dict.fromkeys((*holder.harnesses, *shapes_of(harness)))
+    line = f"clients:\n  {json.dumps(holder.name)}:\n    harnesses: [{', '.join(shapes)}]"
+    beside = "" if holder.harnesses else "; keep what its list names already"
+    return Piece(f"In the daemon's configuration, for the client whose token this is{beside}", "yaml", line)
+
+
+def place_of(wanted: endpoint.Wanted, environ: Mapping[str, str]) -> tuple[Place, Holder]:
+    """Where the daemon is, in which file its token is (as `ask` finds both), and whose. No token is read.
 
     Where nothing says where the daemon is, the address that it has by default. Raises
     `Stopped` or `ConfigurationError`, where what is said cannot be used.
     """
+    holder = UNKNOWN_HOLDER
     file = wanted.token_file or (Path(named) if (named := environ.get(endpoint.TOKEN_FILE)) else None)
     if wanted.url or wanted.socket or environ.get(endpoint.URL) or environ.get(endpoint.SOCKET):
         found = endpoint.find(wanted, environ, token=False)
     elif (configured := configuration(wanted, environ)) is not None:
         found = endpoint.listener(configured.http)
         file = file or file_of(configured, wanted.client)
+        holder = holder_of(configured, wanted.client)
     else:
         found = endpoint.Endpoint(URL)
     place = Place(token_file=str((file or Path(UNKNOWN_FILE)).absolute()))
     if file is None:
         say(f"Nothing names the token's file; {place.token_file} stands for it below. See --token-file.")
-    return replace(place, url=found.url) if found.socket is None else replace(place, url=None, socket=str(found.socket))
+    if found.socket is not None:
+        return replace(place, url=None, socket=str(found.socket)), holder
+    return replace(place, url=found.url), holder
 
 
 def configuration(wanted: endpoint.Wanted, environ: Mapping[str, str]) -> Settings | None:
@@ -127,6 +153,12 @@ def file_of(settings: Settings, client: str | None) -> Path | None:
             return settings.clients[client].token_file
         case _:
             raise Stopped(ExitCode.USAGE, f"choose a client with --client: {', '.join(sorted(settings.clients))}")
+
+
+def holder_of(settings: Settings, client: str | None) -> Holder:
+    """The named client, or the only one; an unknown one where a token's file is given and there are several."""
+    names = [client] if client in settings.clients else list(settings.clients)
+    return Holder(names[0], settings.clients[names[0]].harnesses) if len(names) == 1 else UNKNOWN_HOLDER
 
 
 def program() -> str:

@@ -142,6 +142,7 @@ def of_room(
         case False:
             pass
     yield from _of_approvers(policy, route, room)
+    yield from _of_escalations(policy, route, room)
     if levels is None or room.powers is None:
         yield warn(what, "the room's power levels could not be read", "see to it that the bot may send messages there")
         return
@@ -152,6 +153,21 @@ def of_room(
         yield warn(what, f"sending reactions takes power level {levels.reaction}", remedy)
     else:
         yield ok(what, f"the bot is in {room.room_id} and may send there")
+
+
+def _of_escalations(policy: Policy, route: Route, room: RoomState) -> Iterator[Finding]:
+    """Routes whose questions come to this one where nobody answers them, but never can."""
+    there = sum(policy.is_approver(user_id, route, room) for user_id in room.joined)
+    for own in policy.routes.values():
+        if own.escalation is None or own.escalation.to != route.name:
+            continue
+        what, needed = f"route {own.name}", max(own.quorum, route.quorum)
+        if own.room_id == route.room_id:
+            remedy = f"have routes.{own.name}.escalate name a route with another room"
+            yield fail(what, f"asks next on route {route.name}, which has the same room", remedy)
+        elif there < needed:
+            said = f"asks next on route {route.name}, in whose room are {there} of the {needed} approvers that it takes"
+            yield fail(what, said, f"have more of them join {room.room_id}, or lower the quorum")
 
 
 def _of_approvers(policy: Policy, route: Route, room: RoomState) -> Iterator[Finding]:

@@ -46,12 +46,12 @@ def backup(
     The copy is the store as it is at one moment, one file of mode 0600; it holds raw
     commands, as the store does. To restore it: docs/store.md.
     """
-    from agentpod_bot.config.load import load  # noqa: PLC0415 - slow to import
+    from agentpod_bot.config.load import store_path  # noqa: PLC0415 - slow to import
     from agentpod_bot.store.backup import back_up  # noqa: PLC0415 - likewise
 
-    settings = load(config, os.environ).settings
+    store = store_path(config, os.environ)
     try:
-        copied = back_up(settings.store.path, file)
+        copied = back_up(store, file)
     except FileExistsError as error:
         raise Stopped(ExitCode.USAGE, f"{error.filename} exists already; name another file") from error
     except (FileNotFoundError, NotADirectoryError, PermissionError, IsADirectoryError) as error:

@@ -48,6 +48,15 @@ def load(path: Path | None, environ: Mapping[str, str]) -> Loaded:
     return Loading(find(path, environ), environ).loaded()
 
 
+def store_path(path: Path | None, environ: Mapping[str, str]) -> Path:
+    """Where the store is, for commands that need nothing else: only what is wrong with that is a fault.
+
+    No secret is looked for, for a backup must not wait until a token is there again. Raises
+    `ConfigurationError`.
+    """
+    return Loading(find(path, environ), environ).store_path()
+
+
 def find(path: Path | None, environ: Mapping[str, str]) -> Path:
     """The configuration file: as given, else `$AGENTPOD_BOT_CONFIG`, else here, else the system's."""
     if path is not None:
@@ -114,6 +123,21 @@ class Loading:
         settings = self._settings()
         sources = {dotted(leaf.at): self._source(leaf.at) or Default() for leaf in keys.leaves(settings)}
         return Loaded(settings, self._path, sources)
+
+    def store_path(self) -> Path:
+        """Only this key read, by the same rules as with everything else."""
+        at: fault.Path = ("store", "path")
+        self._override()
+        part = self._parts[at[:-1]]
+        if not part.broken:
+            self._find_placeholders(part)
+            self._read(part)
+        # What is misspelt might be this very section.
+        self._faults = [f for f in self._faults if len(f.at) <= 1 or f.at[0] not in keys.SECTIONS or f.at[0] == at[0]]
+        if self._faults:
+            raise ConfigurationError(*self._lines())
+        found: Path = part.read["path"]
+        return found
 
     def _written(self) -> Iterator[Partial]:
         """The sections of the file, without what no section has."""

@@ -144,6 +144,9 @@ def match_readings(found: Iterable[Reading], options: tuple[Offered, ...]) -> Ma
     matches = [(reading, match_reading(reading, options)) for reading in found]
     selected = [(reading, match) for reading, match in matches if isinstance(match, Selected)]
     if not selected:
+        reasoned = NoMatch(Why.NOT_REJECTING)
+        if any(match == reasoned for _, match in matches):
+            return reasoned
         return matches[0][1] if matches else NoMatch(Why.EMPTY)
     whole = [match for reading, match in selected if reading.comment is None]
     if whole and all(match.option.option.meaning is Meaning.REJECT for match in whole):

@@ -14,6 +14,7 @@ from agentpod_bot.core.answer import (
     NoMatch,
     Reading,
     Selected,
+    Why,
     begins_like_an_answer,
     codes_in,
     match_reaction,
@@ -167,7 +168,13 @@ def _named(text: Text, scene: Scene, question: Question) -> Verdict:
             inside = own not in text.theirs and any(reading.code == own for reading in text.coded)
             return weighed(text.said, scene, question, selected, inside=inside)
         case _:
-            return weighed(text.said, scene, question, Hint(question))
+            return weighed(text.said, scene, question, _hint(text, question))
+
+
+def _hint(text: Text, question: Question) -> Hint:
+    """What is told of a try that is no answer to `question`: what was wrong with it, where that is plain."""
+    tried = (r for r in (*text.bare, *text.coded, *text.stray) if r.code in {None, question.asked.code})
+    return Hint(question, reasoned=match_readings(tried, question.asked.offered) == NoMatch(Why.NOT_REJECTING))
 
 
 def _coded(text: Text, scene: Scene) -> Verdict:
@@ -188,7 +195,7 @@ def _coded(text: Text, scene: Scene) -> Verdict:
         return _which(said, scene)
     selected = match_readings(text.coded, question.asked.offered)
     if isinstance(selected, NoMatch):
-        return weighed(said, scene, question, Hint(question))
+        return weighed(said, scene, question, _hint(text, question))
     if not came_after(said, question):
         return _which(said, scene)
     return weighed(said, scene, question, selected, inside=True)
@@ -206,7 +213,7 @@ def _bare(text: Text, scene: Scene) -> Verdict:
             return weighed(said, scene, only, selected)
         if not (codes_in(body, text.mine.keys()) or begins_like_an_answer(body, only.asked.offered)):
             return Ignore()
-        return Hint(only) if scene.may(said.sender, only) else Ignore()
+        return _hint(text, only) if scene.may(said.sender, only) else Ignore()
     if _would_match(text.bare, shown):
         return _which(said, scene)
     if _like_a_try(body, shown) or codes_in(body, text.mine.keys()):

@@ -191,9 +191,9 @@ class Policy:
         return any(route.room_id == room_id and sender in route.approvers for route in self.routes.values())
 
     def heeds_reactions(self, question: Question) -> bool:
-        """Whether reactions answer this question."""
+        """Whether reactions to this question are looked at; where it has no route any more, to say so."""
         route = self.routes.get(question.asked.route)
-        return route is not None and route.reactions is not Reactions.OFF
+        return route is None or route.reactions is not Reactions.OFF
 
     def seeds_reactions(self, question: Question) -> bool:
         """Whether the bot offers keycaps under this question."""

@@ -114,6 +114,8 @@ class WhyLeft(StrEnum):
     """It is the code of another account's question, or of two of ours."""
     CLOSED = "closed"
     NOT_APPROVER = "not_approver"
+    NOT_ASKED_HERE = "not_asked_here"
+    """No route of this room has the question any more."""
     NO_REJECTION = "no_rejection"
     """The question offers no option that rejects."""
 
@@ -152,6 +154,8 @@ class Hint:
     """It is a try at `question` that matches no option."""
 
     question: Question
+    reasoned: bool = False
+    """Whether it would match but for the reason behind it, which only a rejection takes."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,6 +32,15 @@ VERSIONS: Mapping[str, tuple[str | None, ...]] = {"claude-code": ("2.1.332", Non
 """The versions that the documentation shows; of any other harness one, whatever its version."""
 
 
+ASKS_AS: Mapping[str, tuple[str, ...]] = {"mcp": ("claude-prompt", "native")}
+"""In whose request shapes one asks that asks in others than its own name's: its tools, the one and the other."""
+
+
+def shapes_of(harness: str) -> tuple[str, ...]:
+    """The request shapes that a client's `harnesses` must name, so that this one may ask."""
+    return ASKS_AS.get(harness, (harness,))
+
+
 def documented(place: Place) -> tuple[Snippet, ...]:
     """Every snippet that the documentation shows."""
     return tuple(make(place, version) for name, make in SNIPPETS.items() for version in VERSIONS.get(name, (None,)))

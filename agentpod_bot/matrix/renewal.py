@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from agentpod_bot.core.ids import UserId
 
 DEVICE_NAME: Final = "agentpod-bot"
+ENDED: Final = "somebody ended the session, so the password is not used; get a new access token: agentpod-bot login"
 
 log = structlog.get_logger(__name__)
 
@@ -113,6 +114,8 @@ class Renewal:
                 # The old refresh token stays good until the new tokens are used: nothing is lost by trying again.
                 log.error("session_not_kept", reason=error.strerror)  # noqa: TRY400 - says all
                 return "later"
+        if self._session.password is not None and not soft_logout:
+            log.error("session_not_renewed", by="logged_in", error=ENDED)
         return "never"
 
     async def _refreshed(self) -> bool:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from agentpod_bot.core.ids import EventId
-    from agentpod_bot.core.model import Question
+    from agentpod_bot.core.model import NewQuestion, Question
     from agentpod_bot.core.scene import Left, WhyUnheard
     from agentpod_bot.render.sentences import Keys
 
@@ -31,8 +31,13 @@ _EMOJI_STYLE = "\ufe0f"
 def hint(question: Question, *, reply_to: EventId, thread: EventId | None = None) -> dict[str, Any]:
     """Say that an answer matches no option, and what the options are."""
     asked = present_title(question)
-    options = [sentences.option_line(offered) for offered in asked.offered]
-    return notice("\n".join([sentences.no_match(asked), *options]), reply_to=reply_to, thread=thread)
+    return _with_options(sentences.no_match(asked), asked, reply_to=reply_to, thread=thread)
+
+
+def no_reason(question: Question, *, reply_to: EventId, thread: EventId | None = None) -> dict[str, Any]:
+    """Say that an answer gave a reason for what takes none, and what the options are."""
+    asked = present_title(question)
+    return _with_options(sentences.reason_approves_nothing(asked), asked, reply_to=reply_to, thread=thread)
 
 
 def which_one(
@@ -64,6 +69,14 @@ def room_replaced(*, reply_to: EventId) -> dict[str, Any]:
 def not_approver(question: Question, *, reply_to: EventId, thread: EventId | None = None) -> dict[str, Any]:
     """Say that somebody may not answer this question."""
     return notice(sentences.not_an_approver(present_title(question)), reply_to=reply_to, thread=thread)
+
+
+def not_asked_here(
+    question: Question, *, elsewhere: bool, reply_to: EventId, thread: EventId | None = None
+) -> dict[str, Any]:
+    """Say that this room's route is none of the question's any more; `elsewhere`: its first room's still is."""
+    said = sentences.not_asked_here(present_title(question), elsewhere=elsewhere)
+    return notice(said, reply_to=reply_to, thread=thread)
 
 
 def from_requester(question: Question, *, reply_to: EventId, thread: EventId | None = None) -> dict[str, Any]:
@@ -146,6 +159,11 @@ def keycap(event_id: EventId, position: int) -> dict[str, Any]:
     return {"m.relates_to": {"rel_type": "m.annotation", "event_id": event_id, "key": styled}}
 
 
+def _with_options(said: str, asked: NewQuestion, *, reply_to: EventId, thread: EventId | None) -> dict[str, Any]:
+    options = [sentences.option_line(offered) for offered in asked.offered]
+    return notice("\n".join([said, *options]), reply_to=reply_to, thread=thread)
+
+
 def _left(left: Left) -> str:
     question = left.question
     if question is None:
@@ -155,6 +173,8 @@ def _left(left: Left) -> str:
         return sentences.left_without_rejection(asked)
     if left.why is WhyLeft.CLOSED and question.closing is not None:
         return sentences.too_late(asked, question.closing)
+    if left.why is WhyLeft.NOT_ASKED_HERE:
+        return sentences.not_asked_here(asked, elsewhere=False)
     if left.why is WhyLeft.NOT_APPROVER:
         return sentences.not_an_approver(asked)
     return sentences.left_unknown(left.code)

@@ -14,23 +14,27 @@ from agentpod_bot.render.progress import is_withdrawn, progress_lines
 from agentpod_bot.render.question import block
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from agentpod_bot.core.model import Closing, NewQuestion, Question
+    from agentpod_bot.core.votes import Tally
     from agentpod_bot.render.presented import Presented
 
 _SMALLER = 4
 """By how much less of the preview is shown where the whole would not fit beside the reasons."""
 
 
-def outcome(question: Question) -> dict[str, Any]:
+def outcome(question: Question, tallies: Sequence[Tally] = ()) -> dict[str, Any]:
     """Return the content of the edit: new content for people, the receipt for programs; it pings nobody.
 
-    The question must be closed and have its event; `ValueError` otherwise.
+    `tallies` are what the votes came to, which is said where it expired. The question must
+    be closed and have its event; `ValueError` otherwise.
     """
     closing = question.closing
     if closing is None or question.event_id is None:
         raise ValueError("only a question that was posted and is closed has an outcome to show")
     closed, seen = present_closed(question)
-    lines = _lines(closed)
+    lines = _lines(closed, tallies)
     edit = _edit(question, seen, lines, _receipt(question.asked, closing), part=1)
     if event_size(edit) > MAX_EVENT_BYTES:
         edit = _edit(question, seen, lines, _receipt(question.asked, closing), part=_SMALLER)
@@ -45,11 +49,15 @@ def closed_message(question: Question) -> dict[str, Any]:
     return _message(seen, _lines(closed), part=1)
 
 
-def _lines(question: Question) -> list[str]:
+def _lines(question: Question, tallies: Sequence[Tally] = ()) -> list[str]:
     asked, closing = question.asked, question.closing
     if closing is None:
         return []
-    lines = [sentences.outcome_line(asked, closing, delivered_at_ms=question.delivered_at_ms, gave_up=question.gave_up)]
+    votes = [sentences.votes_for(each.option, each.voters, each.needed) for each in tallies]
+    first = sentences.outcome_line(
+        asked, closing, delivered_at_ms=question.delivered_at_ms, gave_up=question.gave_up, votes=votes
+    )
+    lines = [first]
     lines += [line for line in (sentences.answer_line(closing), sentences.reason_line(closing)) if line is not None]
     if question.progress is not None:
         lines += progress_lines(question.progress)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from agentpod_bot.core.diff import Diff
-    from agentpod_bot.core.ids import Code, UserId
+    from agentpod_bot.core.ids import Code, RouteName, UserId
     from agentpod_bot.core.lookalikes import LookAlike
     from agentpod_bot.core.model import Closing, Copy, NewQuestion, Offered
     from agentpod_bot.core.secrets import Hidden
@@ -210,10 +210,12 @@ def option_line(offered: Offered) -> str:
     return f"{offered.position}. {offered.printed}"
 
 
-def outcome_line(asked: NewQuestion, closing: Closing, *, delivered_at_ms: int | None, gave_up: bool) -> str:
-    """Return the first line of a closed question."""
+def outcome_line(
+    asked: NewQuestion, closing: Closing, *, delivered_at_ms: int | None, gave_up: bool, votes: Sequence[str] = ()
+) -> str:
+    """Return the first line of a closed question; `votes` are those that stood when it expired, in words."""
     at = clock(closing.at_ms, seen_from_ms=asked.created_at_ms)
-    line = f"{_ended(asked, closing, at)}: {title_of(asked.title)}"
+    line = f"{_ended(asked, closing, at, votes)}: {title_of(asked.title)}"
     if delivered_at_ms is not None and closing.outcome is Outcome.SELECTED:  # only a decision is fetched
         line += f" · delivered {clock(delivered_at_ms, seen_from_ms=asked.created_at_ms)}"
     return f"{line} · {STOPPED_WAITING}" if gave_up else line
@@ -267,6 +269,14 @@ def no_match(asked: NewQuestion) -> str:
     return f"That is none of the options of {named(asked)}. {NOTHING_APPROVED} The options are:"
 
 
+def reason_approves_nothing(asked: NewQuestion) -> str:
+    """Say that a reason stood behind an option that approves."""
+    return (
+        f"A reason can only follow an option that rejects, so that was no answer to {named(asked)}. "
+        f"{NOTHING_APPROVED} The options are:"
+    )
+
+
 def full_text_of(asked: NewQuestion) -> str:
     """Say what a file is."""
     return f"Full text of {asked.code}"
@@ -296,6 +306,27 @@ def also_asked(asked: NewQuestion, copy: Copy) -> str:
     return f"Also asked on route {copy.route} at {at}, for nobody had answered."
 
 
+def not_asked(asked: NewQuestion, copy: Copy) -> str:
+    """Say that a question could not be asked anywhere else, though nobody answered it."""
+    at = clock(copy.asked_at_ms, seen_from_ms=asked.created_at_ms)
+    return f"Could not be asked on route {copy.route} at {at}: the homeserver refused it there. It is asked only here."
+
+
+def copied_from(asked: NewQuestion, route: RouteName) -> str:
+    """Say in a second room that the question stands in another one already."""
+    at = clock(asked.created_at_ms, seen_from_ms=asked.created_at_ms)
+    return f"Also asked on route {route} since {at}, where nobody had answered; one answer is for both."
+
+
+def not_asked_here(asked: NewQuestion, *, elsewhere: bool) -> str:
+    """Say that nobody can answer a question in this room, because the configuration was changed."""
+    first = " It can still be answered in the room in which it was asked first." if elsewhere else ""
+    return (
+        f"The configuration was changed, and {named(asked)} cannot be answered in this room any more. "
+        f"{NOTHING_APPROVED}{first}"
+    )
+
+
 def needs_people(offered: Offered, needed: int) -> str:
     """Say beforehand that an option needs several people."""
     return f"{offered.printed} needs {needed} people."
@@ -308,7 +339,12 @@ def needs_code(code: Code) -> str:
 
 def votes_line(offered: Offered, voters: Sequence[UserId], needed: int) -> str:
     """Say who is for an option that needs several people."""
-    return f"{len(voters)} of {_many(needed, 'vote')} for {offered.printed}: {_people(voters)}"
+    return f"{votes_for(offered, voters, needed)}: {_people(voters)}"
+
+
+def votes_for(offered: Offered, voters: Sequence[UserId], needed: int) -> str:
+    """Count the votes for an option that needs several people."""
+    return f"{len(voters)} of {_many(needed, 'vote')} for {offered.printed}"
 
 
 def not_rejected() -> str:
@@ -466,10 +502,12 @@ def and_more(count: int) -> str:
 _SAID_BY_OUTCOME = frozenset({"Allow once", "Always allow", "Reject", "Never allow"})
 
 
-def _ended(asked: NewQuestion, closing: Closing, at: str) -> str:
+def _ended(asked: NewQuestion, closing: Closing, at: str, votes: Sequence[str]) -> str:
     match closing.outcome:
         case Outcome.SELECTED:
             return f"{_decided(closing)} by {_deciders(closing)} at {at}"
+        case Outcome.EXPIRED if votes:
+            return f"Expired at {at} with only {' and '.join(votes)} by then; nothing was allowed"
         case Outcome.EXPIRED:
             return f"Expired at {at}, no answer came in time; nothing was allowed"
         case Outcome.CANCELLED:

@@ -44,9 +44,11 @@ def still_asked(question: Question, asked: Mapping[str, Any], tallies: Sequence[
 
 def _elsewhere(question: Question) -> list[str]:
     copy = question.copy
-    if question.original is not None or copy is None or copy.event_id is None or copy.withdrawn_at_ms is not None:
+    if question.original is not None or copy is None:
         return []
-    return [sentences.also_asked(question.asked, copy)]
+    if copy.withdrawn_at_ms is not None:  # one that was redacted was asked, and people there know of it
+        return [sentences.not_asked(question.asked, copy)] if copy.event_id is None else []
+    return [] if copy.event_id is None else [sentences.also_asked(question.asked, copy)]
 
 
 def _with_lines(question: Question, asked: Mapping[str, Any], lines: list[str]) -> dict[str, Any] | None:

@@ -86,6 +86,9 @@ _SENT = (
     .values(state=EffectState.SENT.value, event_id=bindparam("as_event"), sent_at_ms=bindparam("at_ms"))
 )
 _POSTPONE = update(outbox).where(_THIS, is_unsent).values(not_before_ms=bindparam("until_ms"))
+_POSTPONE_UNCOUNTED = (
+    update(outbox).where(_THIS, is_unsent).values(not_before_ms=bindparam("until_ms"), attempts=_o.attempts - 1)
+)
 _ABANDON = update(outbox).where(_THIS, is_unsent).values(state=EffectState.ABANDONED.value, reason=bindparam("because"))
 _ROOMS_DUE = (
     select(_o.room_id, func.min(_o.not_before_ms).label("first_at_ms")).where(is_unsent, _NOT_HELD).group_by(_o.room_id)
@@ -183,9 +186,10 @@ class Outbox(Transaction):
         """The homeserver took it, also where it was abandoned meanwhile; the first event id counts."""
         self._change(_SENT, {"this": effect_id, "as_event": event_id, "at_ms": at_ms})
 
-    def postpone(self, effect_id: int, not_before_ms: int) -> None:
-        """Try again, not before then."""
-        self._change(_POSTPONE, {"this": effect_id, "until_ms": not_before_ms})
+    def postpone(self, effect_id: int, not_before_ms: int, *, counted: bool = True) -> None:
+        """Try again, not before then; uncounted, the last try is as if it had not been."""
+        values = {"this": effect_id, "until_ms": not_before_ms}
+        self._change(_POSTPONE if counted else _POSTPONE_UNCOUNTED, values)
 
     def abandon(self, effect_id: int, reason: str) -> None:
         """It can never be sent, or is no longer wanted; what was sent stays sent."""

@@ -230,6 +230,14 @@ def test_what_is_postponed_is_not_tried_before_then(tx: Tx) -> None:
     assert begin(tx, now_ms=NOW + 500).attempts == 2
 
 
+def test_a_try_that_does_not_count_is_taken_back(tx: Tx) -> None:
+    tx.enqueue(effect("question"))
+    tried = begin(tx)
+    tx.postpone(tried.effect_id, NOW + 500, counted=False)
+    assert tx.begin(ROOM, NOW + 499) is None
+    assert begin(tx, now_ms=NOW + 500).attempts == 1
+
+
 def test_what_was_sent_stays_sent_and_its_first_event_counts(tx: Tx) -> None:
     stored = insert_pending(tx)
     tx.enqueue(effect("hint", row=stored.row))

@@ -1,7 +1,8 @@
 """One request from its asking to its end, with a daemon that dies once on the way, and what must hold then.
 
 What is looked at is the room, what the harness was told, and the daemon's own file read by
-plain SQL: nothing of the daemon's code judges it.
+plain SQL: nothing of the daemon's code judges it. Only whether the lines of the audit still
+follow from each other is for `agentpod-bot audit verify` to say, as it is for whoever keeps one.
 """
 
 from __future__ import annotations
@@ -14,7 +15,9 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Protocol
 
 import aiohttp
+from typer.testing import CliRunner
 
+from agentpod_bot.cli.commands import app
 from tests.integration.daemons import eventually
 
 if TYPE_CHECKING:
@@ -242,3 +245,6 @@ class Scene:
         assert counts.pop("delivered", 0) == 1 or died
         assert counts == {"asked": 1, "shown": 1, "selected": 1}
         assert [what for what in lines if what != "delivered"] == ["asked", "shown", "selected"]
+        verified = CliRunner().invoke(app, ["audit", "verify", "--store", str(self._daemon.store)])
+        assert verified.exit_code == 0, verified.output
+        assert verified.output.startswith(f"Lines 1 to {len(lines)}: each follows from the one before it.\n")

@@ -164,6 +164,19 @@ async def test_votes_survive_a_kill_between_them(two: Rig, clock: FakeClock) -> 
         await two.hs.until(lambda: two.outcomes(question)[-1:] and "outcome" in two.outcomes(question)[-1])
 
 
+async def test_a_vote_that_stood_when_the_question_expired_is_told_with_its_end(two: Rig, clock: FakeClock) -> None:
+    async with two.run() as pod:
+        question = await pod.pending()
+        clock.advance(1_000)
+        await pod.handled(two.say("2"))
+        clock.advance(60 * MINUTE)
+        await pod.parts.deadlines.expire()
+        await two.hs.until(lambda: any("outcome" in edit for edit in two.outcomes(question)))
+        [ended] = [edit for edit in two.outcomes(question) if "outcome" in edit]
+        assert ended["outcome"] == "expired"
+        assert " with only 1 of 2 votes for Always allow by then; nothing was allowed: " in ended["body"]
+
+
 async def test_a_vote_that_is_read_again_after_a_kill_is_still_one(
     two: Rig, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:

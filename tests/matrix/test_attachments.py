@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from agentpod_bot.broker.uploads import MOST_TRIES
 from agentpod_bot.core.model import Attachment, Meaning, Option, Outcome, Status, TextPreview
 from tests.examples import CALLER, START
 from tests.fakes import FakeClock
@@ -157,6 +158,33 @@ async def test_a_rate_limited_upload_waits_and_keeps_its_question_waiting(rig: R
         pod.parts.outbox._bell.ring()
         await pod.when(question, lambda now: now.asked.attachment is Attachment.SHOWN)
     assert len(rig.questions()) == 1
+
+
+@pytest.mark.parametrize(
+    ("status", "body"),
+    [
+        (401, {"errcode": "M_UNKNOWN_TOKEN", "error": "", "soft_logout": True}),
+        (429, {"errcode": "M_LIMIT_EXCEEDED", "retry_after_ms": 800}),
+    ],
+)
+async def test_an_upload_that_fails_for_no_fault_of_the_file_is_tried_until_it_is_there(
+    rig: Rig, clock: FakeClock, status: int, body: dict[str, object]
+) -> None:
+    """Else the question would go out without anything that approves, though nothing is wrong with its file."""
+    times = 3 * MOST_TRIES
+    rig.hs.answer_with("POST", UPLOAD, status=status, body=body, times=times)
+    rig.hs.answer_with("POST", UPLOAD, status=502, times=MOST_TRIES - 1)  # as many as it may fail
+    async with rig.run() as pod:
+        question = await pod.ask(preview=PREVIEW)
+        for failures in range(1, times + MOST_TRIES):
+            await pod.when(question, lambda _, least=failures: len(pod.meter.failures) >= least)
+            assert rig.hs.sent_by(rig.pod) == []
+            await pod.quiet()
+            clock.advance(10_000)
+            pod.parts.outbox._bell.ring()
+        await pod.when(question, lambda now: now.asked.attachment is Attachment.SHOWN)
+    [content] = rig.questions()
+    assert "allow_once" in [option["id"] for option in content["options"]]
 
 
 async def test_a_question_that_is_cancelled_before_its_upload_never_goes_out(rig: Rig, clock: FakeClock) -> None:

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from agentpod_bot.broker import escalation
-from agentpod_bot.core.ids import Code, OptionId, UserId
+from agentpod_bot.core.ids import Code, OptionId, RoomId, RouteName, UserId
 from agentpod_bot.core.model import Attachment, Meaning, Option, Outcome, Question, Status, TextPreview
-from agentpod_bot.core.policy import Reactions
+from agentpod_bot.core.policy import Escalation, Reactions
 from agentpod_bot.core.quiet import QuietHours
 from tests.examples import ALLOW, CALLER, MINUTE, REJECT, ROUTE
 from tests.fakes import FakeClock
@@ -91,7 +91,13 @@ async def test_the_copy_is_the_same_question_for_the_approvers_of_the_second_rou
         question = await escalated(pod, clock)
         [first], [second] = rig.questions(rig.room), rig.questions(rig.leads)
         assert second["m.mentions"] == {"user_ids": [rig.lead]}
-        assert {**second, "m.mentions": {}} == {**first, "m.mentions": {}}
+        line = "Also asked on route ops since 12:00 UTC, where nobody had answered; one answer is for both."
+        assert line not in first["body"]
+        assert second["body"].replace(f"\n{line}", "") == first["body"]
+        html = second["formatted_body"].replace(f"<br>{line}", "").replace(f"<p>{line}</p>", "")
+        assert html == first["formatted_body"]
+        bare = {"m.mentions": {}, "body": "", "formatted_body": ""}
+        assert second | bare == first | bare
         assert question.status is Status.PENDING
         assert await pod.audited(question) == ["asked", "shown", "escalated", "copy_shown"]
 
@@ -469,6 +475,11 @@ async def test_a_copy_that_the_homeserver_refuses_leaves_the_question_where_it_w
         await pod.quiet()
         assert rig.questions(rig.leads) == []
         assert (await pod.audited(question))[-2:] == ["escalated", "copy_refused"]
+        await rig.hs.until(lambda: edits(rig, question.event_id))
+        [edit] = edits(rig, question.event_id)
+        line = "Could not be asked on route leads at 12:10 UTC: the homeserver refused it there. It is asked only here."
+        assert line in edit["m.new_content"]["body"]
+        assert edit["m.new_content"]["options"] == rig.questions(rig.room)[0]["options"]
         clock.advance(1_000)
         rig.say("1")
         assert (await decided(pod, question)).status is Status.DECIDED
@@ -869,6 +880,36 @@ async def test_a_route_that_goes_from_the_configuration_decides_nothing_more(rig
         await rig.hs.until(lambda: outcomes(rig, copy_id(question)))
 
 
+@pytest.mark.parametrize("how", ["reply", "bare", "reaction", "command"])
+@pytest.mark.parametrize("gone", ["first", "second", "escalation"])
+async def test_in_whatever_form_they_answer_a_copy_that_is_out_of_force_people_are_told_that(
+    rig: Rig, clock: FakeClock, how: str, gone: str
+) -> None:
+    async with rig.run() as pod:
+        question = await escalated(pod, clock)
+        routes = dict(rig.policy.routes)
+        routes[ROUTE] = replace(routes[ROUTE], escalation=None)
+        others = replace(routes[LEADS], name=RouteName("others"))  # so that they still approve something in the room
+        routes[others.name] = others
+        if gone != "escalation":
+            del routes[ROUTE if gone == "first" else LEADS]
+        pod.parts.world.policy = replace(rig.policy, routes=routes)
+        match how:
+            case "reply":
+                rig.hs.say(rig.leads, rig.lead, "1", reply_to=copy_id(question))
+            case "bare":
+                rig.hs.say(rig.leads, rig.lead, "1")
+            case "reaction":
+                rig.hs.react(rig.leads, rig.lead, copy_id(question), "1\ufe0f\u20e3")
+            case _:
+                rig.hs.say(rig.leads, rig.lead, f"!reject {question.asked.code}: no")
+        await rig.hs.until(lambda: notices(rig, rig.leads))
+        [told] = notices(rig, rig.leads)
+        assert "cannot be answered in this room any more" in told
+        assert ("in the room in which it was asked first" in told) is (gone != "first" and how != "command")
+        assert (await pod.now(question)).is_open
+
+
 @pytest.mark.parametrize("taken_out", ["escalation", "route"])
 async def test_a_second_route_that_the_first_one_no_longer_asks_decides_nothing_more(
     rig: Rig, clock: FakeClock, taken_out: str
@@ -884,11 +925,32 @@ async def test_a_second_route_that_the_first_one_no_longer_asks_decides_nothing_
             await pod.handled(rig.hs.say(rig.leads, rig.lead, text, reply_to=copy_id(question)))
         assert (await pod.now(question)).is_open
         await rig.hs.until(lambda: notices(rig, rig.leads))
-        assert "You are not an approver" in notices(rig, rig.leads)[0]
+        [told] = notices(rig, rig.leads)
+        assert told.startswith("The configuration was changed")
+        assert "cannot be answered in this room any more. Nothing has been approved." in told
+        assert ("in the room in which it was asked first" in told) is (taken_out == "escalation")
         clock.advance(16 * MINUTE)
         pod.parts.outbox._bell.ring()
         await rig.hs.until(rig.reminders)
         assert rig.reminders()[0]["m.mentions"] == {"user_ids": []}
+
+
+async def test_where_another_route_is_asked_next_since_a_reload_the_copy_says_why_and_the_first_room_decides(
+    rig: Rig, clock: FakeClock
+) -> None:
+    async with rig.run() as pod:
+        question = await escalated(pod, clock)
+        other = replace(rig.policy.routes[LEADS], name=RouteName("others"), room_id=RoomId(rig.hs.room(rig.pod)))
+        first = replace(rig.policy.routes[ROUTE], escalation=Escalation(10 * MINUTE, other.name))
+        routes = {**rig.policy.routes, ROUTE: first, other.name: other}
+        pod.parts.world.policy = replace(rig.policy, routes=routes)
+        await pod.handled(rig.hs.say(rig.leads, rig.lead, "1", reply_to=copy_id(question)))
+        await rig.hs.until(lambda: notices(rig, rig.leads))
+        assert notices(rig, rig.leads)[0].startswith("The configuration was changed")
+        assert "not_asked_here" in await pod.audited(question)
+        assert (await pod.now(question)).is_open
+        rig.say("1", reply_to=question)
+        assert (await decided(pod, question)).status is Status.DECIDED
 
 
 async def test_two_routes_that_come_to_mean_one_room_ask_once_there(rig: Rig, clock: FakeClock) -> None:

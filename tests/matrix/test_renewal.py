@@ -8,10 +8,11 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import pytest
+from structlog.testing import capture_logs
 
 from agentpod_bot.core.ids import RoomId, TxnId, UserId
 from agentpod_bot.errors import TokenRefused
-from agentpod_bot.matrix.renewal import Renewal, Session
+from agentpod_bot.matrix.renewal import ENDED, Renewal, Session
 from agentpod_bot.matrix.sync import SyncLoop
 from tests.examples import START
 from tests.fakes import FakeClock
@@ -83,9 +84,11 @@ async def test_a_lapsed_session_is_logged_in_again_on_its_own_device(at: Bench) 
 async def test_a_session_that_somebody_ended_is_not_logged_in_again(at: Bench) -> None:
     """Whoever ended it wants the bot out; only they can let it in again."""
     at.hs.revoke(at.token, soft_logout=False)
-    assert await Renewal(at.client, at.with_password()).renew() == "never"
+    with capture_logs() as logs:
+        assert await Renewal(at.client, at.with_password()).renew() == "never"
     assert at.hs.count("POST", "/login") == 0
     assert at.kept.read_text() == at.token
+    assert [(line["event"], line["error"]) for line in logs] == [("session_not_renewed", ENDED)]
 
 
 @pytest.mark.parametrize("soft_logout", [True, False])

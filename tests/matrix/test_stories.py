@@ -792,6 +792,22 @@ async def test_a_wrong_answer_gets_one_hint_a_person(rig: Rig, clock: FakeClock)
         assert (await pod.now(question)).is_open
 
 
+async def test_a_reason_behind_what_approves_is_told_so_also_to_whom_the_options_were_told(
+    rig: Rig, clock: FakeClock
+) -> None:
+    async with rig.run() as pod:
+        question = await pod.pending()
+        clock.advance(1_000)
+        await pod.handled(rig.say("7"))
+        await pod.handled(rig.say("1: only for tests"))
+        await rig.hs.until(lambda: len(rig.notices()) == 2)
+        reasoned = rig.notices()[1]
+        assert reasoned.startswith("A reason can only follow an option that rejects")
+        assert "Nothing has been approved. The options are:\n1. Allow once\n" in reasoned
+        assert (await pod.audited(question))[-2:] == ["hint", "no_reason"]
+        assert (await pod.now(question)).is_open
+
+
 async def test_a_reply_to_a_notice_about_one_question_is_for_that_question(rig: Rig, clock: FakeClock) -> None:
     async with rig.run() as pod:
         first, second = await pod.pending(), await pod.pending()

@@ -68,6 +68,16 @@ def verified(command: Command, tmp_path: Path, lines: list[str]) -> Any:
     return command("audit", "verify", str(file))
 
 
+def test_the_audit_of_a_configured_store_needs_no_secret(command: Command, path: Path, tmp_path: Path) -> None:
+    config = str(configured(tmp_path))
+    (tmp_path / "access_token").unlink()
+    assert command("check-config", "--config", config).exit_code == 78
+    assert "Lines 1 to 5" in command("audit", "verify", "--config", config).stdout
+    assert (
+        command("audit", "export", "--config", config).stdout == command("audit", "export", "--store", str(path)).stdout
+    )
+
+
 def test_an_export_holds_every_column_of_every_line_and_can_be_verified(
     command: Command, path: Path, tmp_path: Path
 ) -> None:

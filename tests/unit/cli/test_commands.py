@@ -87,7 +87,9 @@ def test_check_config_refuses_a_folder_of_the_store_that_others_can_use(command:
 
 
 def test_the_version_is_printed(command: Command) -> None:
-    assert command("version").stdout == f"agentpod-bot {agentpod_bot.__version__}\n"
+    for word in ("version", "--version"):
+        result = command(word)
+        assert (result.exit_code, result.stdout) == (0, f"agentpod-bot {agentpod_bot.__version__}\n")
 
 
 def test_a_command_starts_without_what_only_the_daemon_needs() -> None:

@@ -5,12 +5,14 @@ import shlex
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import yaml
 from typer.main import get_command
 
 from agentpod_bot.cli import connecting, trying
 from agentpod_bot.cli.commands import app
+from agentpod_bot.config.model import KNOWN_HARNESSES
 from agentpod_bot.harness.snippets import Place
-from agentpod_bot.harness.snippets_all import SNIPPETS
+from agentpod_bot.harness.snippets_all import SNIPPETS, shapes_of
 from agentpod_bot.proxy.client import connected
 from agentpod_bot.proxy.endpoint import Endpoint
 
@@ -81,7 +83,20 @@ def test_the_configuration_says_the_address_and_the_tokens_file(command: Command
     assert result.exit_code == 0, result.output
     assert "http://127.0.0.1:9470" in result.stdout
     assert str(tmp_path / "laptop.token") in result.stdout
+    assert 'clients:\n  "laptop":\n    harnesses: [native, claude-prompt]' in result.stdout
     assert command("connect", "mcp", "--client", "other").exit_code == 2
+
+
+@pytest.mark.parametrize("name", SNIPPETS)
+def test_the_line_without_which_a_harness_may_not_ask_is_printed_first(command: Command, name: str) -> None:
+    result = command("connect", name)
+    needed = shapes_of(name)
+    assert set(needed) <= set(KNOWN_HARNESSES)
+    before, line, after = result.stdout.partition(f"    harnesses: [{', '.join(needed)}]\n")
+    assert line
+    assert "```" in after
+    assert before.endswith('keep what its list names already:\n\n```yaml\nclients:\n  "NAME":\n')
+    assert yaml.safe_load(f"clients:\n  NAME:\n{line}") == {"clients": {"NAME": {"harnesses": list(needed)}}}
 
 
 def test_a_configuration_that_was_named_must_be_there(command: Command) -> None:

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from agentpod_bot.cli.findings import Finding, Grade, Levels, of_clock, of_room, of_store
-from agentpod_bot.core.policy import Reactions
+from agentpod_bot.core.ids import RoomId, RouteName, UserId
+from agentpod_bot.core.policy import Escalation, Reactions
 from agentpod_bot.core.room import Powers
 from agentpod_bot.store.examination import Examined
 from tests.examples import MALLORY, OPS_ROUTE, OWNER, POD, POLICY, ROOM, SECOND, START
@@ -93,6 +94,39 @@ def test_what_is_wrong_with_a_room_is_said_with_what_to_do(changes: dict[str, An
 def test_too_few_approvers_for_the_quorum_are_a_failure() -> None:
     found = room(route=replace(OPS_ROUTE, quorum=3))
     assert "2 approvers are in the room, and some options need 3" in str(worst(found, Grade.FAIL))
+
+
+@pytest.mark.parametrize(
+    ("own_quorum", "joined", "said"),
+    [
+        (3, ROOM.joined, "in whose room are 2 of the 3 approvers that it takes"),
+        (1, frozenset({POD}), "in whose room are 0 of the 1 approvers that it takes"),
+    ],
+)
+def test_questions_that_can_never_be_asked_next_are_a_failure_of_the_route_that_they_come_from(
+    own_quorum: int, joined: frozenset[UserId], said: str
+) -> None:
+    own = replace(
+        OPS_ROUTE,
+        name=RouteName("night"),
+        room_id=RoomId("!night:hs"),
+        quorum=own_quorum,
+        escalation=Escalation(60_000, OPS_ROUTE.name),
+    )
+    policy = replace(POLICY, routes={own.name: own, OPS_ROUTE.name: OPS_ROUTE})
+    found = list(of_room(policy, OPS_ROUTE, replace(POWERFUL, joined=joined), FREE))
+    [bad] = [finding for finding in found if finding.what == "route night"]
+    assert (bad.grade, bad.remedy is not None) == (Grade.FAIL, True)
+    assert said in str(bad)
+    fine = replace(own, quorum=2)
+    policy = replace(POLICY, routes={own.name: fine, OPS_ROUTE.name: OPS_ROUTE})
+    assert set(grades(list(of_room(policy, OPS_ROUTE, POWERFUL, FREE)))) == {Grade.OK}
+
+
+def test_a_route_that_asks_next_in_its_own_room_is_a_failure() -> None:
+    own = replace(OPS_ROUTE, name=RouteName("night"), escalation=Escalation(60_000, OPS_ROUTE.name))
+    policy = replace(POLICY, routes={own.name: own, OPS_ROUTE.name: OPS_ROUTE})
+    assert "has the same room" in str(worst(list(of_room(policy, OPS_ROUTE, POWERFUL, FREE)), Grade.FAIL))
 
 
 def test_reactions_that_the_bot_may_not_send_matter_only_where_it_seeds_them() -> None:

@@ -37,6 +37,16 @@ def test_a_backup_says_what_is_in_it(command: Command, config: str, tmp_path: Pa
     assert result.stdout == f"{target}: {target.stat().st_size} bytes, 2 questions, 1 of them open.\n"
 
 
+def test_a_backup_needs_no_secret_of_the_configuration(command: Command, config: str, tmp_path: Path) -> None:
+    """A token that is gone is no reason to have no backup; rather one to make it."""
+    (tmp_path / "access_token").unlink()
+    (tmp_path / "laptop").chmod(0o644)
+    assert command("check-config", "--config", config).exit_code == 78
+    result = command("backup", str(tmp_path / "backup.db"), "--config", config)
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert (tmp_path / "backup.db").exists()
+
+
 @pytest.mark.parametrize(
     ("target", "said"),
     [

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import SecretStr, ValidationError
 
-from agentpod_bot.config.load import find, load
+from agentpod_bot.config.load import find, load, store_path
 from agentpod_bot.config.model import (
     ClientSettings,
     HomeserverSettings,
@@ -64,6 +64,33 @@ def test_relative_paths_count_from_the_files_folder(site: Site) -> None:
     found = site.load().settings
     assert found.store.path == site.folder / "data/pod.db"
     assert found.clients["laptop"].token_file == site.folder / "laptop"
+
+
+def test_where_the_store_is_can_be_read_whatever_is_wrong_with_the_rest(site: Site) -> None:
+    site.set("store.path", "data/pod.db").drop("clients").set("homeserver.access_token_file", "gone")
+    site.set("routes.ops.aprovers", ["@owner:hs.test"]).env("AGENTPOD_BOT_HTTP__LISTEN", "nonsense")
+    assert len(site.faults()) > 2
+    assert store_path(site.path, site.environ) == site.folder / "data/pod.db"
+    site.env("AGENTPOD_BOT_STORE__PATH", "/srv/pod.db")
+    assert store_path(site.path, site.environ) == Path("/srv/pod.db")
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [("store.pth", "a.db"), ("stor.path", "a.db"), ("store.path", 7), ("store", "a.db")]
+)
+def test_what_is_wrong_with_where_the_store_is_never_leads_to_another_store(site: Site, key: str, value: Any) -> None:
+    site.set(key, value)
+    faults = site.faults()
+    with pytest.raises(ConfigurationError) as refused:
+        store_path(site.path, site.environ)
+    assert refused.value.problems == faults
+
+
+def test_a_misspelt_variable_for_the_store_is_a_fault_too(site: Site) -> None:
+    (fault,) = site.env("AGENTPOD_BOT_STOR__PATH", "a.db").faults()
+    with pytest.raises(ConfigurationError) as refused:
+        store_path(site.path, site.environ)
+    assert tuple(refused.value.problems) == (fault,)
 
 
 def test_two_routes_may_share_a_room(site: Site) -> None:

@@ -100,6 +100,19 @@ def test_a_code_says_which_of_two_is_meant() -> None:
     assert verdict.selected.comment == "too early"
 
 
+@pytest.mark.parametrize(
+    "text", ["1: only the tests", "Always allow:x", "1 K7: only the tests", "K7 Allow once\nfor now"]
+)
+def test_a_reason_behind_what_approves_decides_nothing_and_its_writer_is_told_that(text: str) -> None:
+    for here in (scene(R1), scene(R1, named=NamesQuestion(R1))):
+        assert judge_said(said(text), here) == Hint(R1, reasoned=True)
+
+
+@pytest.mark.parametrize("text", ["9: only the tests", "1 but only the tests", "K7 M3 1: x"])
+def test_any_other_try_is_told_the_options_alone(text: str) -> None:
+    assert judge_said(said(text), scene(R1, named=NamesQuestion(R1))) == Hint(R1)
+
+
 def test_two_codes_decide_nothing() -> None:
     """No answer ever approves several at once."""
     for text in ("K7 1 M3", "1 K7 M3"):

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentpod_bot.core.ids import Code, EventId, OptionId
+from agentpod_bot.core.ids import Code, EventId, OptionId, RouteName
 from agentpod_bot.core.judge import judge_said
 from agentpod_bot.core.model import Meaning, Option, Scope, Status, Via
 from agentpod_bot.core.rejecting import rejecting_option, rejection_in
@@ -40,6 +40,7 @@ from tests.examples import (
     REJECT,
     ROOM,
     ROUTE,
+    SECOND,
     START,
     closed,
     offered,
@@ -119,14 +120,22 @@ def test_what_cannot_be_rejected_is_told_and_the_rest_is_rejected() -> None:
     )
     gone = closed(9, at_ms=START + 1, code="C2")
     other = question(4, code="D5", route="night")
+    night = replace(OPS_ROUTE, name=RouteName("night"), approvers=frozenset({SECOND}))
+    policy = replace(POLICY, routes={**POLICY.routes, night.name: night})
+    dropped = question(6, code="F7", route="dropped")
+    past = closed(10, at_ms=START + 1, code="G8")
+    past = replace(past, asked=replace(past.asked, route=RouteName("dropped")))
     no_reject = question(5, code="E6", options=(LATER,))
-    shown = scene(R1, R2, other, no_reject, foreign=(theirs,), spent={Code("C2"): gone})
-    verdict = judge_said(said("!reject K7 X4 C2 D5 E6 Z8 please M3: no"), shown)
+    spent = {Code("C2"): gone, Code("G8"): past}
+    shown = scene(R1, R2, other, no_reject, dropped, foreign=(theirs,), spent=spent, policy=policy)
+    verdict = judge_said(said("!reject K7 X4 C2 D5 F7 G8 E6 Z8 please M3: no"), shown)
     assert rejected(verdict) == ["K7", "M3"]
     assert left(verdict) == [
         ("X4", WhyLeft.FOREIGN),
         ("C2", WhyLeft.CLOSED),
         ("D5", WhyLeft.NOT_APPROVER),
+        ("F7", WhyLeft.NOT_ASKED_HERE),
+        ("G8", WhyLeft.NOT_APPROVER),
         ("E6", WhyLeft.NO_REJECTION),
         ("Z8", WhyLeft.UNKNOWN),
         ("please", WhyLeft.UNKNOWN),

@@ -25,7 +25,9 @@ OTHER = replace(OPEN, asked=replace(OPEN.asked, code="M3", title='Deploy "now"\n
 NOW = ASKED_MS + 5 * MINUTE
 ABOUT_ONE: list[Callable[..., dict[str, Any]]] = [
     partial(notices.hint, OPEN),
+    partial(notices.no_reason, OPEN),
     partial(notices.not_approver, OPEN),
+    partial(notices.not_asked_here, OPEN, elsewhere=True),
     partial(notices.late, selected(1)),
     partial(notices.refused, OPEN, "option_id is missing"),
     *(partial(notices.undecryptable, OPEN, keys) for keys in Keys),

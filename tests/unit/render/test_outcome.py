@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from agentpod_bot.core.envelope import Receipt
 from agentpod_bot.core.ids import OptionId, UserId
 from agentpod_bot.core.model import Claim, Meaning, NewQuestion, Option, Outcome, Progress, Question
+from agentpod_bot.core.votes import Tally
 from agentpod_bot.errors import Invalid, TooLarge
 from agentpod_bot.render.content import MAX_EVENT_BYTES, event_size
 from agentpod_bot.render.outcome import outcome
@@ -37,6 +38,19 @@ EVERY_END = [
 def first_line(question: Question) -> str:
     line: str = outcome(question)["m.new_content"]["body"].split("\n")[0]
     return line
+
+
+def test_votes_that_were_too_few_in_time_are_told_where_it_expired_and_nowhere_else() -> None:
+    expired = ended(Outcome.EXPIRED, minutes=30)
+    one, two = (Tally(expired.asked.offered[at], (UserId("@owner:example.org"),), 2) for at in (0, 1))
+    assert outcome(expired, [one])["m.new_content"]["body"].split("\n")[0] == (
+        "Expired at 10:30 UTC with only 1 of 2 votes for Allow once by then; nothing was allowed: Run the test suite"
+    )
+    both = "with only 1 of 2 votes for Allow once and 1 of 2 votes for Always allow by then; nothing was allowed"
+    assert both in outcome(expired, [one, two])["m.new_content"]["body"]
+    for question in EVERY_END:
+        if question.closing != expired.closing:
+            assert outcome(question, [one]) == outcome(question)
 
 
 @pytest.mark.parametrize(

@@ -116,6 +116,7 @@ def test_the_notice_of_what_was_not_rejected_says_why_for_each_code() -> None:
         Left("K7", WhyLeft.CLOSED, gone),
         Left("K7", WhyLeft.NOT_APPROVER, QUESTION),
         Left("K7", WhyLeft.NO_REJECTION, QUESTION),
+        Left("K7", WhyLeft.NOT_ASKED_HERE, QUESTION),
         Left("a\n1. Allow once", WhyLeft.UNKNOWN),
     ]
     lines = notices.not_rejected(left, reply_to=OWNER)["body"].split("\n")  # type: ignore[arg-type]  # any id
@@ -125,7 +126,8 @@ def test_the_notice_of_what_was_not_rejected_says_why_for_each_code() -> None:
     assert "expired at" in lines[3]
     assert "not an approver" in lines[4]
     assert "no option that rejects" in lines[5]
-    assert len(lines) == 7
+    assert "cannot be answered in this room any more" in lines[6]
+    assert len(lines) == 8
 
 
 def test_the_notice_to_the_requester_says_that_another_has_to_approve() -> None:
