@@ -39,6 +39,8 @@ class Sent:
     event_type: str
     content: Mapping[str, Any]
     event_id: EventId
+    uploads: int
+    """How many files had been uploaded by then."""
 
 
 class SealedHomeserver:
@@ -52,12 +54,14 @@ class SealedHomeserver:
         self.sent: list[Sent] = []
         self.uploads: list[RoomState] = []
         self.after_upload: Callable[[], object] = lambda: None
+        self.encrypted: dict[RoomId, bool] = {}
+        """Where rooms differ: which are encrypted."""
         self._numbers = count(1)
 
     async def send(self, room: RoomState, event_type: str, content: Mapping[str, Any], txn_id: TxnId) -> EventId:
         assert txn_id
         event_id = EventId(f"$sent{next(self._numbers)}")
-        self.sent.append(Sent(room, event_type, dict(content), event_id))
+        self.sent.append(Sent(room, event_type, dict(content), event_id, len(self.uploads)))
         return event_id
 
     async def upload(self, room: RoomState, filename: str, content_type: str, content: bytes) -> Mapping[str, Any]:
@@ -73,7 +77,8 @@ class SealedHomeserver:
         raise AssertionError(room_id)
 
     async def room_state(self, room_id: RoomId) -> RoomState:
-        return replace(self.state, room_id=room_id)
+        encrypted = self.encrypted.get(room_id, self.state.encrypted)
+        return replace(self.state, room_id=room_id, encrypted=encrypted)
 
 
 class Pod:

@@ -8,15 +8,16 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from agentpod_bot.broker.unreadable import KEPT_MS
-from agentpod_bot.core.ids import EventId, RoomId
+from agentpod_bot.core.ids import EventId, RoomId, RouteName, Row
 from agentpod_bot.core.model import Attachment, Meaning, Status, TextPreview
-from agentpod_bot.core.policy import Reactions, Trust
+from agentpod_bot.core.policy import Escalation, Reactions, Trust
 from agentpod_bot.core.room import (
     ForeignEdit,
     ForeignQuestion,
     Names,
     Origin,
     Reacted,
+    RoomBatch,
     Said,
     Undecryptable,
     Undecrypted,
@@ -424,6 +425,8 @@ async def test_what_others_say_or_what_is_about_something_else_is_neither_kept_n
         )
         assert await kept(pod) == []
         assert await pod.notices() == []
+        await pod.parts.commit.settled()
+        assert pod.meter.unread_events == 2  # of people
 
 
 async def test_with_nothing_open_nothing_is_said(path: Path, hs: SealedHomeserver, clock: FakeClock) -> None:
@@ -499,18 +502,36 @@ async def test_what_is_read_too_late_is_told_so(path: Path, hs: SealedHomeserver
 async def test_what_was_not_kept_or_for_too_long_decides_nothing_when_it_is_read(
     path: Path, hs: SealedHomeserver, clock: FakeClock
 ) -> None:
-    async with running(path, hs, clock) as pod:
-        question = await pod.shown(ttl_ms=24 * 60 * MINUTE)
+    limits = replace(POLICY.limits, max_ttl_ms=3 * KEPT_MS)
+    async with running(path, hs, clock, replace(POLICY, limits=limits)) as pod:
+        question = await pod.shown(ttl_ms=3 * KEPT_MS)
         stranger = dark("$1", clock, sender=MALLORY, names=to(question))
         await pod.handle(stranger)
         await pod.handle(recovered=(lit(stranger, "1", sender=OWNER),))
         await pod.handle(recovered=(lit(dark("$never", clock, names=to(question)), "1"),))
         assert (await pod.now(question)).is_open
-        old = dark("$2", clock, names=to(question))
-        await pod.store.run(lambda tx: _keep(tx, old, first_seen_ms=clock.now_ms() - KEPT_MS - 1))
-        assert await kept(pod) == []
+        old, fresh = dark("$2", clock, names=to(question)), dark("$3", clock, names=to(question))
+        await pod.handle(old)
+        clock.advance(1)
+        await pod.handle(fresh)
+        clock.advance(KEPT_MS)
+        assert await kept(pod) == ["$3"]
         await pod.handle(recovered=(lit(old, "1"),))
         assert (await pod.now(question)).is_open
+        await pod.handle(recovered=(lit(fresh, "1"),))
+        assert (await pod.now(question)).status is Status.DECIDED
+
+
+async def test_what_could_not_be_read_for_a_day_is_forgotten(
+    path: Path, hs: SealedHomeserver, clock: FakeClock
+) -> None:
+    async with running(path, hs, clock) as pod:
+        await pod.handle(dark("$1", clock))
+        clock.advance(KEPT_MS + 1)
+        await pod.handle(dark("$2", clock))
+        await pod.parts.deadlines.prune()
+        left = await pod.store.run(lambda tx: tx.undecrypted(None, since_ms=0))
+        assert [each.event_id for each in left] == ["$2"]
 
 
 async def test_what_is_read_at_last_decides_once(path: Path, hs: SealedHomeserver, clock: FakeClock) -> None:
@@ -569,3 +590,51 @@ async def test_a_file_that_was_uploaded_in_clear_is_uploaded_again_for_a_room_th
         assert file.room.encrypted
         assert file.content["file"]["url"] == "mxc://hs.example/2"
         assert "url" not in file.content
+
+
+async def test_a_file_whose_room_changes_while_its_turn_waits_goes_out_in_neither_form(
+    path: Path, hs: SealedHomeserver, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hs.state = ROOM
+    async with running(path, hs, clock) as pod:
+        waiters = pod.parts.waiters
+        monkeypatch.setattr(waiters, "is_being_answered", lambda _row: pod.parts.world.room(OPS) == ROOM)
+
+        async def settled(_row: Row, *, up_to_s: float) -> None:
+            assert up_to_s
+            pod.parts.world.switch_on([RoomBatch(room_id=OPS, timeline=(switched_on(clock),))])
+
+        monkeypatch.setattr(waiters, "settled", settled)
+        asked = (await pod.parts.broker.submit(request(preview=LONG), CALLER)).question
+        await pod.when(asked, lambda _now: pod.parts.world.room(OPS) != ROOM)
+
+        def tried_again(now: Question) -> bool:
+            clock.advance(100)
+            pod.parts.commit._bell.ring()
+            return now.asked.attachment is Attachment.SHOWN
+
+        await pod.when(asked, tried_again)
+        files = [sent for sent in hs.sent if sent.content["msgtype"] == "m.file"]
+        assert [(file.room.encrypted, "file" in file.content) for file in files] == [(True, True)]
+
+
+@pytest.mark.parametrize(("here", "there", "uploads"), [(True, True, 1), (True, False, 2), (False, True, 2)])
+async def test_a_copy_shares_the_file_only_of_a_room_that_is_encrypted_as_its_own_is(
+    path: Path, clock: FakeClock, here: bool, there: bool, uploads: int
+) -> None:
+    """The key of one room's file is none of a room's that everybody on the way can read."""
+    leads = RoomId("!leads:hs.example")
+    hs = SealedHomeserver(ENCRYPTED)
+    hs.encrypted = {OPS: here, leads: there}
+    second = replace(OPS_ROUTE, name=RouteName("leads"), room_id=leads)
+    first = replace(OPS_ROUTE, escalation=Escalation(MINUTE, second.name))
+    async with running(path, hs, clock, replace(POLICY, routes={ROUTE: first, second.name: second})) as pod:
+        question = await pod.shown(preview=LONG)
+        await pod.when(question, lambda now: now.asked.attachment is Attachment.SHOWN)
+        clock.advance(MINUTE)
+        await pod.parts.deadlines.escalate()
+        await pod.when(question, lambda now: now.copy is not None and now.copy.attachment is Attachment.SHOWN)
+        assert len(hs.uploads) == uploads
+        assert [sent.uploads for sent in hs.sent if "options" in sent.content] == [1, uploads]
+        files = [sent for sent in hs.sent if sent.content["msgtype"] == "m.file"]
+        assert [(file.room.room_id, "file" in file.content) for file in files] == [(OPS, here), (leads, there)]
