@@ -13,7 +13,7 @@ from agentpod_bot.core.kept import Priority
 from agentpod_bot.core.labels import check
 from agentpod_bot.core.lifecycle import Superseded
 from agentpod_bot.core.model import Attachment, Key, NewQuestion, Status, Submitted
-from agentpod_bot.core.policy import check_caps, check_reachable
+from agentpod_bot.core.policy import Trust, check_caps, check_reachable
 from agentpod_bot.core.text import folded
 from agentpod_bot.core.votes import check_decidable
 from agentpod_bot.errors import Invalid, RequestClosed, RequestIdReused, Unavailable
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from agentpod_bot.core.ids import Code, RoomId, Row
     from agentpod_bot.core.model import Caller, Offered, Option, PermissionRequest, Question
-    from agentpod_bot.core.policy import Limits, Route
+    from agentpod_bot.core.policy import Limits, Policy, Route
     from agentpod_bot.ports import Tx
 
 NATIVE = "native"
@@ -90,10 +90,9 @@ def submit(
         else:
             seq += 1
     in_room = tx.open_questions(room_id=route.room_id)
-    rooms = means.world.policy.rooms_beside(route)
     code = fresh_code(
         means.chance.choose,
-        taken=frozenset(code for room_id in rooms for code in tx.codes(room_id, since_ms=now_ms - DAY_MS)),
+        taken=_codes_taken(tx, route, world.policy, now_ms),
         names=_names(asked.options, (offered for question in in_room for offered in question.asked.offered)),
     )
     revision = 1 if earlier is None else earlier.key.revision + 1
@@ -150,6 +149,16 @@ def codes_beside(
     ours = tx.open_questions(room_id=room_id) if in_room is None else in_room
     alive = [f for f in tx.foreign(room_id, since_ms=now_ms) if f.closed_ts is None and f.expires_at_ms >= now_ms]
     return frozenset(code for code in (*(q.asked.code for q in ours), *(f.code for f in alive)) if code is not None)
+
+
+def _codes_taken(tx: Tx, route: Route, policy: Policy, now_ms: int) -> frozenset[Code]:
+    """Codes that are not given now: of the last day, or where an approval stands on its code, of all that is kept.
+
+    A homeserver could hold such an answer back until its code is another question's.
+    """
+    rest_ms = DAY_MS if policy.trust is Trust.ALL else max(DAY_MS, policy.limits.retention_ms)
+    rooms = policy.rooms_beside(route)
+    return frozenset(code for room_id in rooms for code in tx.codes(room_id, since_ms=now_ms - rest_ms))
 
 
 def _is_over(earlier: Question, *, same: bool) -> bool:

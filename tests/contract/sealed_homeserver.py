@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from agentpod_bot.core.model import Question
     from agentpod_bot.core.policy import Policy
     from agentpod_bot.core.room import RoomState
-    from agentpod_bot.ports import Store
+    from agentpod_bot.ports import Chance, Store
     from tests.fakes import FakeClock
 
 PATIENCE_S = 20.0
@@ -146,10 +146,12 @@ class Pod:
 
 
 @asynccontextmanager
-async def running(path: Path, hs: SealedHomeserver, clock: FakeClock, policy: Policy = POLICY) -> AsyncIterator[Pod]:
+async def running(
+    path: Path, hs: SealedHomeserver, clock: FakeClock, policy: Policy = POLICY, *, chance: Chance | None = None
+) -> AsyncIterator[Pod]:
     """The parts over the store of a file, caught up and sending."""
     store, meter = open_store(path), FakeMeter()
-    parts = assemble(store, hs, policy, clock=clock, chance=FakeChance(clock.now_ms()), meter=meter)
+    parts = assemble(store, hs, policy, clock=clock, chance=chance or FakeChance(clock.now_ms()), meter=meter)
     parts.world.trouble = lambda: None
     outbox = asyncio.create_task(parts.outbox.run())
     try:

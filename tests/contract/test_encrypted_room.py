@@ -40,7 +40,7 @@ from tests.examples import (
     START,
     request,
 )
-from tests.fakes import FakeClock
+from tests.fakes import FakeChance, FakeClock
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -249,6 +249,27 @@ async def test_under_strict_rules_a_reaction_rejects_and_never_approves(
         assert closing is not None
         assert closing.option is not None
         assert closing.option.option.meaning is Meaning.REJECT
+
+
+class FirstOfAll(FakeChance):
+    """Gives the same code again and again, as long as it may."""
+
+    def choose(self, candidates: str) -> str:
+        return candidates[0]
+
+
+@pytest.mark.parametrize("policy", [POLICY, STRICT])
+async def test_where_an_approval_stands_on_its_code_no_code_is_given_again_while_anything_is_kept(
+    path: Path, hs: SealedHomeserver, clock: FakeClock, policy: Policy
+) -> None:
+    """An answer that is held back for days must not become one to another question."""
+    async with running(path, hs, clock, policy, chance=FirstOfAll()) as pod:
+        first = await pod.shown()
+        await pod.handle(said(f"3 {first.asked.code}", clock, **VERIFIED))
+        assert not (await pod.now(first)).is_open
+        clock.advance(2 * KEPT_MS)
+        second = await pod.shown()
+        assert (second.asked.code == first.asked.code) is (policy is POLICY)
 
 
 @pytest.mark.parametrize(("policy", "seeded"), [(POLICY, 4), (STRICT, 2)])

@@ -126,6 +126,14 @@ def test_what_is_not_there_or_not_due_yet_has_no_age(since_ms: int | None) -> No
     assert value(metrics, "agentpod_outbox_oldest_age_seconds") == 0
 
 
+def test_events_that_could_not_be_decrypted_are_counted() -> None:
+    metrics = Metrics()
+    assert value(metrics, "agentpod_undecryptable_events_total") == 0
+    metrics.unread(2)
+    metrics.unread(1)
+    assert value(metrics, "agentpod_undecryptable_events_total") == 3
+
+
 def test_what_is_watched_is_read_at_each_scrape() -> None:
     metrics = Metrics()
     now = [1.0]

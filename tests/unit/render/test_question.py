@@ -458,3 +458,13 @@ def test_nothing_is_said_of_people_where_one_is_enough_for_all_that_is_offered(*
     asked = replace(ASKED, preview_complete=complete)
     content = compose(asked, mentions=(OWNER,), other_codes=frozenset(), quorum=quorum)[1]
     assert "people" not in content["body"]
+
+
+def test_where_an_approval_has_to_carry_the_code_that_is_said_beforehand() -> None:
+    content = compose(ASKED, mentions=(OWNER,), other_codes=frozenset(), needs_code=True)[1]
+    line = f"To approve this, write the code too: <number> {ASKED.code}. A reaction can only reject it."
+    assert content["body"].replace(f"\n{line}", "") == composed()["body"]
+    rejecting = tuple(option for option in ASKED.options if option.meaning is Meaning.REJECT)
+    asked = replace(ASKED, options=rejecting)
+    content = compose(asked, mentions=(OWNER,), other_codes=frozenset(), needs_code=True)[1]
+    assert "To approve" not in content["body"]
