@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import copy
 import tempfile
+import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 from urllib.parse import quote
@@ -68,6 +69,8 @@ class E2EPerson(Person):
         self.device_id = login.device_id
         self.raw: dict[str, Event] = {}
         """Every event of a timeline or history that was read, as it came, by its id."""
+        self.to_device: list[Event] = []
+        """Messages to this device that came in clear text, and that `told` has not taken."""
         self.undecryptable: set[str] = set()
         """Ids of the events among `seen` that this device holds no key for."""
         self._login = login
@@ -185,6 +188,9 @@ class E2EPerson(Person):
             assert isinstance(parsed, nio.SyncResponse), parsed
             await self._nio.receive_response(parsed)
             self._since = told["next_batch"]
+            self.to_device += [
+                event for event in told.get("to_device", {}).get("events", []) if event["type"] != ENCRYPTED
+            ]
             await self._keep_up()
         self._read_again()
         joined = told.get("rooms", {}).get("join", {})
@@ -217,6 +223,28 @@ class E2EPerson(Person):
     async def history(self, room_id: str) -> list[Event]:
         """Every event of the room that this person may see, oldest first."""
         return [self._shown(room_id, event) for event in await super().history(room_id)]
+
+    # messages from device to device, in clear text
+    async def tell(self, user_id: str, device_id: str, kind: str, content: Mapping[str, Any]) -> None:
+        """Send one device a message."""
+        messages = {"messages": {user_id: {device_id: dict(content)}}}
+        await self.call("PUT", f"sendToDevice/{kind}/{uuid.uuid4().hex}", messages)
+
+    async def told(self, kind: str, *, within_s: float = PATIENCE_S) -> dict[str, Any]:
+        """The content of the first message of this kind to this device, once it is there; it is then taken."""
+        async with asyncio.timeout(within_s):
+            while True:
+                for index, event in enumerate(self.to_device):
+                    if event["type"] == kind:
+                        content: dict[str, Any] = self.to_device.pop(index)["content"]
+                        return content
+                await self.sync(wait_ms=1000)
+
+    @property
+    def ed25519(self) -> str:
+        """The key with which this device signs."""
+        key: str = self._nio.olm.account.identity_keys["ed25519"]
+        return key
 
     # the device's own business
     async def _publish(self) -> None:

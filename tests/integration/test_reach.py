@@ -68,7 +68,12 @@ async def test_an_escalated_question_is_answered_in_the_second_room_and_edited_i
         first = await said.question(owner, cast.room_id, "r1")
         second = await said.question(person, room_id, "r1")
         assert second["content"]["m.mentions"] == {"user_ids": [lead.user_id]}
-        assert {**second["content"], "m.mentions": {}} == {**first["content"], "m.mentions": {}}
+        for_people = dict.fromkeys(("m.mentions", "body", "formatted_body"))
+        assert {**second["content"], **for_people} == {**first["content"], **for_people}
+        lines = second["content"]["body"].splitlines()
+        [why] = [line for line in lines if line.startswith("Also asked on route ops since ")]
+        assert [line for line in lines if line != why] == first["content"]["body"].splitlines()
+        assert why in second["content"]["formatted_body"]
         await owner.until(cast.room_id, lambda event: "Also asked on route leads" in str(event["content"]))
         await person.send(room_id, {"msgtype": "m.text", "body": "1"})
         view = (await waiting).body

@@ -1,0 +1,193 @@
+"""Whose devices are believed: `e2e.trust`, with a real client whose device is verified by emoji, or is not."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from agentpod_bot.core.ids import UserId
+from agentpod_bot.matrix.e2e.exchange import ACCEPT, KEY, MAC, START
+from agentpod_bot.matrix.e2e.machine import DeviceKeys
+from tests.e2e_person import ENCRYPTED
+from tests.integration import said
+from tests.integration.daemons import Daemon, Harness, ran
+from tests.unit.matrix.e2e.persons import Person, Requester
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from tests.e2e_person import E2EPerson
+    from tests.integration.conftest import Cast
+    from tests.integration.people import People
+
+pytestmark = pytest.mark.synapse
+
+NOT_VERIFIED = "was not verified"
+
+
+@pytest.fixture
+def sealed() -> bool:
+    """Trust is about encrypted rooms."""
+    return True
+
+
+@pytest.fixture
+async def strict(daemon: Daemon) -> AsyncIterator[Harness]:
+    """A harness of a daemon that believes approvers' verified devices only."""
+    daemon.config["e2e"]["trust"] = "approvers-verified"
+    await daemon.start()
+    async with daemon.harness() as harness:
+        yield harness
+
+
+def structured(question: dict[str, Any], option_id: str) -> dict[str, Any]:
+    """A program's answer that names its question in nothing but what is encrypted."""
+    content = question["content"]
+    return {
+        "suite_event_type": "dev.agentpod.permission.answer.v2",
+        "schema_version": 1,
+        "request_id": content["request_id"],
+        "option_id": option_id,
+        "subject": {"digest": content["subject"]["digest"], "revision": 1},
+        "msgtype": "m.text",
+        "body": option_id,
+    }
+
+
+def published(person: E2EPerson) -> Person:
+    """The person's identity, and the device, as far as a verification needs them."""
+    return Person(UserId(person.user_id), person.device_id)
+
+
+async def bots_keys(person: E2EPerson, cast: Cast) -> DeviceKeys:
+    """The bot's device as the homeserver tells it."""
+    pod, device_id = cast.pod.user_id, cast.pod.device_id
+    told = await person.call("POST", "keys/query", {"device_keys": {pod: [device_id]}})
+    keys = told["device_keys"][pod][device_id]["keys"]
+    return DeviceKeys(
+        user_id=UserId(pod),
+        device_id=device_id,
+        ed25519=keys[f"ed25519:{device_id}"],
+        curve25519=keys[f"curve25519:{device_id}"],
+    )
+
+
+async def verify(daemon: Daemon, person: E2EPerson, cast: Cast, *, identity: bool = False) -> None:
+    """Both sides see the same emoji, and say so; what counts from then on is the device, or the whole identity."""
+    bot = await bots_keys(person, cast)
+    requester = Requester(published(person), bot, uuid.uuid4().hex)
+
+    async def tell(kind: str, content: dict[str, Any]) -> None:
+        await person.tell(bot.user_id, bot.device_id, kind, content)
+
+    await tell(START, requester.start())
+    requester.accepted(await person.told(ACCEPT))
+    await tell(KEY, requester.key())
+    requester.keyed(await person.told(KEY))
+    shown = await daemon.until_logged("verification_emoji")
+    assert shown["numbers"] == " ".join(map(str, requester.numbers))
+    confirming = asyncio.create_task(ran(daemon.command("verify", "--yes-they-match", shown["verification_id"])))
+    master = requester.person.master.public
+    keys = {f"ed25519:{master}": master} if identity else {f"ed25519:{person.device_id}": person.ed25519}
+    await tell(MAC, requester.mac(keys))
+    confirmed = await confirming
+    assert confirmed.code == 0, confirmed
+
+
+async def publish_identity(owner: E2EPerson) -> None:
+    """Give the account an identity: keys that vouch for its devices."""
+    me = published(owner)
+    answer = me.answer()
+    signing = {
+        "master_key": answer["master_keys"][me.user_id],
+        "self_signing_key": answer["self_signing_keys"][me.user_id],
+    }
+    await owner.call("POST", "keys/device_signing/upload", signing)
+
+
+async def sign(identity: Person, device: E2EPerson) -> None:
+    """Have the identity vouch for a device."""
+    told = await device.call("POST", "keys/query", {"device_keys": {device.user_id: [device.device_id]}})
+    keys = told["device_keys"][device.user_id][device.device_id]
+    signed = identity.self_signing.signed({**keys, "signatures": {}}, device.user_id)
+    told = await device.call("POST", "keys/signatures/upload", {device.user_id: {device.device_id: signed}})
+    assert told["failures"] == {}
+
+
+async def test_where_devices_have_to_be_verified_an_unverified_one_may_only_reject_by_reaction(
+    strict: Harness, owner: E2EPerson, cast: Cast
+) -> None:
+    asked = await strict.asked(request_id="r1")
+    question = await said.question(owner, cast.room_id, "r1")
+    await owner.reply(cast.room_id, question["event_id"], "1")
+    notice = await said.notice(owner, cast.room_id, NOT_VERIFIED)
+    assert "agentpod-bot verify" in notice["content"]["body"]
+    await owner.send(cast.room_id, f"1 {asked['code']}")
+    await owner.send(cast.room_id, f"2 {asked['code']}")
+    await owner.send(cast.room_id, structured(question, "allow_once"))
+    await owner.react(cast.room_id, question["event_id"], "1️⃣")
+    # nothing tells of what is not done: so long an answer never takes
+    assert (await strict.view("r1", wait_s=2))["status"] == "pending"
+    await owner.react(cast.room_id, question["event_id"], "2️⃣")
+    decision = (await strict.view("r1", wait_s=20))["decision"]
+    assert (decision["option_id"], decision["via"]) == ("reject_once", "reaction")
+
+
+@pytest.mark.parametrize("way", ["code", "structured"])
+async def test_a_device_that_was_verified_by_emoji_approves_where_it_names_the_question_in_what_is_encrypted(
+    daemon: Daemon, strict: Harness, owner: E2EPerson, cast: Cast, way: str
+) -> None:
+    asked = await strict.asked(request_id="r1")
+    question = await said.question(owner, cast.room_id, "r1")
+    await verify(daemon, owner, cast)
+    await owner.reply(cast.room_id, question["event_id"], "1")
+    await said.notice(owner, cast.room_id, asked["code"])
+    assert (await strict.view("r1"))["status"] == "pending"
+    await owner.send(cast.room_id, structured(question, "allow_once") if way == "structured" else f"1 {asked['code']}")
+    decision = (await strict.view("r1", wait_s=20))["decision"]
+    assert (decision["option_id"], decision["answered_by"]) == ("allow_once", cast.owner.user_id)
+
+    daemon.kill()
+    await daemon.ended()
+    await daemon.start()  # what was verified stays so
+    again = await strict.asked(request_id="r2")
+    await said.question(owner, cast.room_id, "r2")
+    await owner.send(cast.room_id, f"1 {again['code']}")
+    assert (await strict.view("r2", wait_s=20))["decision"]["option_id"] == "allow_once"
+
+
+async def test_where_only_verified_devices_read_another_one_is_told_that_it_does_not(
+    daemon: Daemon, owner: E2EPerson, cast: Cast
+) -> None:
+    daemon.config["e2e"]["trust"] = "verified"
+    await daemon.start()
+    async with daemon.harness() as harness:
+        unread = await harness.asked(request_id="r1")
+        await owner.until(cast.room_id, lambda event: event["type"] == ENCRYPTED)
+        assert len(owner.undecryptable) == 1
+        await owner.send(cast.room_id, f"1 {unread['code']}")
+        assert (await harness.view("r1", wait_s=2))["status"] == "pending"
+        await verify(daemon, owner, cast)
+        asked = await harness.asked(request_id="r2")
+        await said.question(owner, cast.room_id, "r2")
+        await owner.send(cast.room_id, f"1 {asked['code']}")
+        assert (await harness.view("r2", wait_s=20))["decision"]["option_id"] == "allow_once"
+
+
+async def test_a_device_for_which_a_verified_identity_vouches_is_believed_and_another_one_is_not(
+    daemon: Daemon, strict: Harness, owner: E2EPerson, cast: Cast, people: People
+) -> None:
+    await publish_identity(owner)
+    await verify(daemon, owner, cast, identity=True)
+    asked = await strict.asked(request_id="r1")
+    await said.question(owner, cast.room_id, "r1")
+    async with await people.new_device(cast.owner) as newer:
+        await newer.send(cast.room_id, f"1 {asked['code']}")
+        await said.notice(owner, cast.room_id, NOT_VERIFIED)
+        assert (await strict.view("r1"))["status"] == "pending"
+        await sign(published(owner), newer)
+        await newer.send(cast.room_id, f"1 {asked['code']}")
+        assert (await strict.view("r1", wait_s=20))["decision"]["option_id"] == "allow_once"
