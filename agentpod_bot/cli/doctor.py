@@ -14,7 +14,7 @@ from agentpod_bot.app.keys import open_keys
 from agentpod_bot.app.meaning import policy_of
 from agentpod_bot.broker.change import MESSAGE, REACTION
 from agentpod_bot.cli import findings
-from agentpod_bot.cli.findings import Finding, Levels, fail, ok
+from agentpod_bot.cli.findings import Finding, Levels, fail, ok, warn
 from agentpod_bot.cli.logging_in import quiet
 from agentpod_bot.config.load import find, load
 from agentpod_bot.errors import CannotStart, ConfigurationError, MatrixError, Refused, TokenRefused
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from agentpod_bot.core.ids import RoomId
 
 CHECK_WITHIN_S = 60.0
+KEYS = "device keys"
 DEADLINE_S = 10.0
 
 
@@ -87,7 +88,7 @@ async def _of_homeserver(settings: Settings, client: MatrixClient) -> AsyncItera
         yield ok("access token", f"is that of {user_id}, device {device_id}")
     can_encrypt = True
     async for found in _of_keys(settings, client):
-        can_encrypt = can_encrypt and found.grade is not findings.Grade.FAIL
+        can_encrypt = can_encrypt and not (found.what == KEYS and found.grade is findings.Grade.FAIL)
         yield found
     can_encrypt = can_encrypt and settings.e2e.pickle_key is not None
     yield findings.of_clock(None if server_ms is None else server_ms - time.time_ns() // 1_000_000)
@@ -110,8 +111,8 @@ async def _of_homeserver(settings: Settings, client: MatrixClient) -> AsyncItera
 
 
 async def _of_keys(settings: Settings, client: MatrixClient) -> AsyncIterator[Finding]:
-    """Whether the keys of the bot's device are there, and are those that the homeserver has."""
-    what = "device keys"
+    """Whether the keys of the bot's device are there, are those that the homeserver has, and are vouched for."""
+    what = KEYS
     try:
         keys = await open_keys(settings)
     except CannotStart as error:
@@ -121,11 +122,23 @@ async def _of_keys(settings: Settings, client: MatrixClient) -> AsyncIterator[Fi
         yield ok(what, "none are configured: the bot asks in rooms without encryption only")
         return
     try:
-        await keys.crypto(client, SystemClock(), verified_only=lambda: False).check()
+        crypto = keys.crypto(client, SystemClock(), verified_only=lambda: False)
+        await crypto.check()
+        yield ok(what, f"{settings.crypto_folder} holds those of device {settings.homeserver.device_id}")
+        what = "cross-signing"
+        trouble = await keys.cross_signing(crypto, client).look()
+        if trouble is None:
+            yield ok(what, "the account's identity vouches for the device")
+        else:
+            yield Finding(findings.Grade.FAIL, what, trouble)
+        for user_id in keys.changed:
+            yield warn(
+                "verified",
+                f"{user_id} has another identity than the one that was verified",
+                "compare emoji again (agentpod-bot verify)",
+            )
     except (CannotStart, MatrixError) as error:
         yield Finding(findings.Grade.FAIL, what, str(error))
-    else:
-        yield ok(what, f"{settings.crypto_folder} holds those of device {settings.homeserver.device_id}")
     finally:
         await keys.close()
 

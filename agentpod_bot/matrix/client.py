@@ -17,7 +17,7 @@ from nio.client.async_client import AsyncClient, AsyncClientConfig
 
 from agentpod_bot.core.ids import EventId, RoomId, TxnId, UserId
 from agentpod_bot.core.room import Encryption, Powers, RoomState
-from agentpod_bot.errors import HomeserverUnavailable, MatrixError, Refused, TokenRefused
+from agentpod_bot.errors import HomeserverUnavailable, MatrixError, RateLimited, Refused, TokenRefused
 from agentpod_bot.matrix.events import CREATE, ENCRYPTION, POWER_LEVELS, TOMBSTONE, encryption_of
 from agentpod_bot.matrix.failures import decode, failure_of
 from agentpod_bot.matrix.powers import creators_of, first_powers, powers_of
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 OK: Final = 200
 NOT_FOUND: Final = 404
+SERVER_ERROR: Final = 500
 
 DEADLINE_S = 30.0
 """How long any call may take as a whole; a sync may take this much longer than it asked to wait."""
@@ -200,18 +201,18 @@ class MatrixClient:
     async def call(self, method: str, path: str, body: Mapping[str, Any]) -> tuple[int, dict[str, Any]]:
         """Any other request of the client-server API, with a JSON body; the status and the JSON that came back.
 
+        A 401 that is a step on the way, or says that a password is wrong, is an answer.
         Raises `HomeserverUnavailable` where nothing usable came, `RateLimited` and `TokenRefused`.
         """
         raw, transport = await self._exchange(
             (method, path), deadline_s=self._deadline_s, content=json.dumps(body), content_type="application/json"
         )
         answer = decode(raw)
+        failure = None if transport.status == OK else failure_of(transport.status, transport.headers, raw)
         if answer is None:
-            raise failure_of(transport.status, transport.headers, raw)
-        if transport.status != OK and isinstance(answer.get("errcode"), str):
-            failure = failure_of(transport.status, transport.headers, raw)
-            if not isinstance(failure, Refused):
-                raise failure
+            raise failure or unexpected(answer)
+        if isinstance(failure, RateLimited | TokenRefused) or transport.status >= SERVER_ERROR:
+            raise failure or unexpected(answer)
         return transport.status, answer
 
     async def ask_for(self, method: str, path: str, body: Mapping[str, Any]) -> dict[str, Any]:

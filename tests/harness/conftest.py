@@ -24,12 +24,13 @@ FITTING = " ".join(programs.BUILT_FOR)
 HARNESSES = ("acp", "claude-code", "claude-prompt", "codex", "opencode")
 
 
-@pytest.fixture(autouse=True, scope="session")
-def _installed() -> None:
-    """Whoever selects these tests has the programs, or is told how to get them."""
+@pytest.fixture(autouse=True, scope="module")
+def _installed(request: pytest.FixtureRequest) -> None:
+    """Whoever selects these tests has the programs that they NEED (all, where a module does not say)."""
     if not programs.fits_here():
         pytest.skip(f"the programs are built for {FITTING}")
-    missing = [program.package for program in programs.PROGRAMS if not program.path.exists()]
+    needed = getattr(request.module, "NEED", programs.PROGRAMS)
+    missing = [program.package for program in needed if not program.path.exists()]
     if missing:
         pytest.fail(f"not installed in {programs.FOLDER}: {', '.join(missing)}; `make test-harness` installs them")
 

@@ -44,7 +44,9 @@ CLAUDE_CODE = Program("@anthropic-ai/claude-code-linux-x64", "2.1.332", "@anthro
 CODEX = Program("@openai/codex", "0.171.0", ".bin/codex")
 OPENCODE = Program("opencode-linux-x64-baseline", "1.18.33", "opencode-linux-x64-baseline/bin/opencode")
 CLAUDE_AGENT_ACP = Program("@agentclientprotocol/claude-agent-acp", "0.49.0", ".bin/claude-agent-acp")
-PROGRAMS = (CLAUDE_CODE, CODEX, OPENCODE, CLAUDE_AGENT_ACP)
+JS_SDK = Program("matrix-js-sdk", "43.0.0", "matrix-js-sdk/lib/index.js")
+"""No program: a Matrix client's library, which the strict client of the tests is made of."""
+PROGRAMS = (CLAUDE_CODE, CODEX, OPENCODE, CLAUDE_AGENT_ACP, JS_SDK)
 
 
 def fits_here() -> bool:

@@ -126,14 +126,20 @@ class CrossSigning:
         self._device = device
         self._requests = requests
         self._identities = identities
+        self._is_ours = False
+        """Whether the identity that the homeserver shows is known to be the bot's own."""
         self.trouble: str | None = None
         """Why the bot's device is not cross-signed, and what to do; None where it is, or was not looked at yet."""
 
     @property
     def master(self) -> str | None:
-        """The public master key of the bot's identity; None where it has none that it can sign with."""
+        """The public master key of the bot's identity; None where it is not known to stand.
+
+        Never the one of an identity that somebody else made, even if it vouches for the
+        bot's device: the homeserver could have made it.
+        """
         seeds = self._identities.known.seeds
-        return None if seeds is None or self.trouble is not None else Keys(seeds).master.public
+        return Keys(seeds).master.public if seeds is not None and self._is_ours else None
 
     async def ensure_or_warn(self, password: str | None = None) -> None:
         """As `ensure`, but where a person is needed go on without, and say so."""
@@ -154,17 +160,34 @@ class CrossSigning:
         answer = await self._query()
         keys = await self._standing(answer)
         if keys is None:
+            self._is_ours = False
             shown = _object(_object(answer, FIELDS["master"]), user_id)
             if shown and not reset:
-                raise CrossSigningRefused(
-                    f"{user_id} has a cross-signing identity that this bot did not make, so its device is not "
-                    "cross-signed. Sign the device with the client that made the identity, or replace the identity: "
-                    "agentpod-bot login --reset-identity"
-                )
+                if not self._is_vouched_for(answer):
+                    raise CrossSigningRefused(_somebody_else_s(user_id))
+                self.trouble = None  # its owner signed the device, which is all that others look at
+                return
             keys = await self._make(password, anew=bool(shown))
             answer = await self._query()
         await self._vouch(keys, answer)
-        self.trouble = None
+        self._is_ours, self.trouble = True, None
+
+    async def look(self) -> str | None:
+        """What is wrong, and what to do; None where all is well. Nothing is changed. Raises a `MatrixError`."""
+        answer = await self._query()
+        if self._is_vouched_for(answer):
+            return None
+        user_id, known = self._device.own.user_id, self._identities.known
+        shown = _object(_object(answer, FIELDS["master"]), user_id)
+        seeds = [each for each in (known.seeds, known.next_seeds) if each is not None]
+        if shown and not any(Keys(each).stand_in(answer, user_id) for each in seeds):
+            return _somebody_else_s(user_id)
+        return f"no identity of {user_id} vouches for its device yet; the daemon sees to that when it starts"
+
+    def _is_vouched_for(self, answer: Mapping[str, Any]) -> bool:
+        own = self._device.own
+        identity = identity_in(answer, own.user_id)
+        return identity is not None and identity.vouches_for(own.device_id, own.ed25519)
 
     async def sign_identity(self, identity: Identity) -> None:
         """Vouch, with the bot's user-signing key, for an identity that was verified: the bot's account sees it then.
@@ -172,7 +195,7 @@ class CrossSigning:
         Nothing happens where the bot has no identity. Raises a `MatrixError`.
         """
         seeds = self._identities.known.seeds
-        if seeds is None or self.trouble is not None:
+        if seeds is None or not self._is_ours:
             return
         signer, own = Keys(seeds).user_signing, self._device.own.user_id
         signed = dict(identity.published) | _signatures(own, signer.key_id, signer.sign(identity.published))
@@ -249,8 +272,7 @@ class CrossSigning:
         if found != (own.ed25519, own.curve25519):
             raise HomeserverUnavailable("the homeserver does not show the keys of the bot's device yet")
         signing: dict[str, Any] = {}
-        identity = identity_in(answer, user_id)
-        if identity is None or not identity.vouches_for(own.device_id, own.ed25519):
+        if not self._is_vouched_for(answer):
             signature = keys.self_signing.sign(published)
             signing[own.device_id] = signable(published) | _signatures(user_id, keys.self_signing.key_id, signature)
         master = _object(_object(answer, FIELDS["master"]), user_id)
@@ -266,6 +288,14 @@ class CrossSigning:
         failures = answer.get("failures")
         if failures:
             raise Refused("M_INVALID_SIGNATURE", "the homeserver did not take a signature of the bot's identity")
+
+
+def _somebody_else_s(user_id: str) -> str:
+    return (
+        f"{user_id} has a cross-signing identity that this bot did not make, so its device is not cross-signed: "
+        "sign the device with the client that made the identity, or replace the identity with "
+        "`agentpod-bot login --reset-identity`, after which whoever verified the account has to do so again"
+    )
 
 
 def _what_to_do(answer: Mapping[str, Any], *, has_password: bool) -> str:

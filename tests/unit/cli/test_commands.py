@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tests.unit.cli.conftest import Command
 
 COMMANDS = (
-    *("run", "demo", "check-config", "login", "doctor", "backup", "ask", "list", "cancel", "healthcheck"),
+    *("run", "demo", "check-config", "login", "doctor", "backup", "verify", "ask", "list", "cancel", "healthcheck"),
     *("hook", "connect", "mcp", "schema", "version", "audit", "proxy"),
 )
 

@@ -169,6 +169,36 @@ async def test_an_identity_of_somebody_else_s_is_never_replaced_unasked(scene: S
     assert scene.cross_signing.trouble is None
 
 
+async def test_a_device_that_somebody_else_s_identity_signed_is_cross_signed(scene: Scene) -> None:
+    """But the bot never vouches for that identity: the homeserver itself could have made it."""
+    other = Person(POD, "OTHER", 5)
+    scene.homeserver.keys = {name: other.answer()[name] for name in ("master_keys", "self_signing_keys")}
+    assert "--reset-identity" in (await scene.cross_signing.look() or "")
+    scene.homeserver.device = other.self_signing.signed(scene.homeserver.device, POD)
+    await scene.cross_signing.ensure()
+    assert scene.cross_signing.trouble is scene.cross_signing.master is None
+    assert await scene.cross_signing.look() is None
+    assert (scene.homeserver.uploads, scene.homeserver.signed) == ([], [])
+
+
+async def test_an_identity_that_was_replaced_by_somebody_else_s_is_not_vouched_for_any_more(scene: Scene) -> None:
+    await scene.cross_signing.ensure()
+    assert scene.cross_signing.master is not None
+    assert await scene.cross_signing.look() is None
+    other = Person(POD, "OTHER", 5)
+    scene.homeserver.keys = {name: other.answer()[name] for name in ("master_keys", "self_signing_keys")}
+    await scene.cross_signing.ensure_or_warn()
+    assert scene.cross_signing.master is None
+    again = await scene.restarted()
+    assert again.cross_signing.master is None
+
+
+async def test_looking_changes_nothing(scene: Scene) -> None:
+    assert "when it starts" in (await scene.cross_signing.look() or "")
+    assert (scene.homeserver.uploads, scene.homeserver.signed) == ([], [])
+    assert scene.identities.known.seeds is scene.identities.known.next_seeds is None
+
+
 @pytest.mark.parametrize("master", [{}, {"user_id": POD, "usage": ["master"], "keys": {}}, {"keys": {"a": 1, "b": 2}}])
 async def test_an_identity_that_cannot_be_read_is_somebody_else_s(scene: Scene, master: dict[str, Any]) -> None:
     """Only an empty object is none: homeservers leave the account out then."""
