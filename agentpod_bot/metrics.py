@@ -23,6 +23,8 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 REFUSALS = (
     "hint",
     "late",
+    "waits_to_move",
+    "moved",
     "not_approver",
     "requester",
     "no_file_yet",
@@ -38,10 +40,13 @@ KINDS = (
     "file",
     "outcome",
     "again",
+    "moved",
     "progress",
     "reminder",
     "after_quiet",
     "hint",
+    "room_replaced",
+    "followed",
     "keycap",
 )
 FAILURES = ("rate_limited", "homeserver_unavailable", "token_refused", "refused")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from agentpod_bot.broker.change import FILE, MESSAGE, QUESTION, After, Means, change
-from agentpod_bot.broker.places import attach
+from agentpod_bot.broker.places import attach, read
 from agentpod_bot.broker.reminders import approvers_there
 from agentpod_bot.core.kept import Priority
 from agentpod_bot.core.lifecycle import Undelivered
@@ -56,12 +56,16 @@ class Uploads:
 
     def _uploaded(self, tx: Tx, after: After, effect: Effect, question: Question, *, uri: str) -> None:
         tx.abandon(effect.effect_id, "uploaded")
+        if _left(tx, effect, question):
+            return
         attach(tx, question, Attachment.UPLOADED, uri=uri)
         tx.enqueue(self._means.effect(effect.room_id, FILE, Priority.FILE, None, row=question.row, event_type=MESSAGE))
         after.rooms.add(effect.room_id)
 
     def _failed(self, tx: Tx, after: After, effect: Effect, question: Question) -> None:
         tx.abandon(effect.effect_id, "upload failed")
+        if _left(tx, effect, question):
+            return
         after.rooms.add(effect.room_id)
         if question.original is not None:
             tx.drop_copy(question.row)  # it would offer less than the question does; it is tried again later
@@ -81,3 +85,9 @@ class Uploads:
         unsent = tx.unsent(question.row, effect.room_id, QUESTION)
         if unsent is not None:
             tx.fill(unsent.effect_id, content)
+
+
+def _left(tx: Tx, effect: Effect, question: Question) -> bool:
+    """Whether the question left this room while its file was on the way; for the next room another one is."""
+    now = read(tx, question.row, effect.room_id)
+    return now is not None and now.left_at_ms is not None

@@ -45,13 +45,18 @@ _WORD = re.compile(r"\w+")
 
 
 def compose(
-    asked: NewQuestion, *, mentions: tuple[UserId, ...], other_codes: frozenset[Code], quorum: int = 1
+    asked: NewQuestion,
+    *,
+    mentions: tuple[UserId, ...],
+    other_codes: frozenset[Code],
+    quorum: int = 1,
+    again: bool = False,
 ) -> tuple[NewQuestion, dict[str, Any]]:
     """Return the question with what it offers, and the whole content of its `m.room.message`.
 
     `asked.offered` is not looked at. `mentions` are pinged, and nobody else;
     `other_codes` are those of the room's other open questions; `quorum` people are needed
-    for what reaches further than once. Raises `TooLarge` where it
+    for what reaches further than once; `again` says that its first room was replaced. Raises `TooLarge` where it
     does not fit or nothing is left to offer, `Invalid` where no question can be so. Where
     `asked.masked`, the content has masks in place of secrets; the question that is
     returned has all that was asked. Its `attachment` is `NONE` where all is shown; else
@@ -78,7 +83,9 @@ def compose(
         content = _cut_envelope(replace(seen.asked, offered=offered), mentions, measured)
     seen = replace(seen, asked=replace(seen.asked, offered=offered))
     asked = replace(asked, offered=offered, attachment=attachment)
-    content = _prose(seen, preview, attachment=attachment, other_codes=other_codes, quorum=quorum).message() | content
+    notes = [sentences.ASKED_AGAIN] if again else []
+    notes += _notes(seen.asked, preview, attachment=attachment, other_codes=other_codes, quorum=quorum)
+    content = _prose(seen, preview, notes).message() | content
     if event_size(content) > MAX_EVENT_BYTES:
         raise TooLarge("preview", "the question does not fit into a room's event")
     try:
@@ -110,10 +117,9 @@ def block(seen: Presented, preview: Shown, head: str) -> Prose:
     return stacked([Prose.of([head, claims]), prose(preview), Prose.of(notes)], gap="\n")
 
 
-def _prose(
-    seen: Presented, preview: Shown, *, attachment: Attachment, other_codes: frozenset[Code], quorum: int
-) -> Prose:
-    question = seen.asked
+def _notes(
+    question: NewQuestion, preview: Shown, *, attachment: Attachment, other_codes: frozenset[Code], quorum: int
+) -> list[str]:
     notes: list[str] = []
     match attachment:
         case Attachment.NONE:
@@ -130,6 +136,11 @@ def _prose(
         guarded = [o for o in question.offered if guarded_scope(o.option, question.options) is Scope.ALWAYS]
         notes.extend(sentences.needs_people(each, quorum) for each in guarded)
     notes.extend(map(sentences.foreign_code, sorted(_codes_held(question, preview, other_codes))))
+    return notes
+
+
+def _prose(seen: Presented, preview: Shown, notes: list[str]) -> Prose:
+    question = seen.asked
     return stacked(
         [
             Prose.heading(sentences.first_line(question.title)),

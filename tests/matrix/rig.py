@@ -53,6 +53,7 @@ class Pod:
 
     async def start(self, *, outbox: bool = True, caught_up: bool = True) -> None:
         """Catch up with the rooms, then speak."""
+        await self.parts.upgrades.recover()
         await self.parts.rooms.settle()
         await self.parts.holds.recover()
         self._tasks = [asyncio.create_task(self.parts.rooms.run()), asyncio.create_task(self.sync.run())]
