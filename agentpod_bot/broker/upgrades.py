@@ -110,6 +110,12 @@ class Upgrades:
         before = self._tried.get((name, room_id))
         if before is not None and now < before.next_s:
             return
+        if not await self._store.run(lambda tx: tx.is_replaced(room_id)):
+            # What is to be read there may hold answers; once it is read, there is no reason to wait.
+            self._tried[name, room_id] = Tried(
+                NotFollowed.NOT_CAUGHT_UP, now - SOONEST_S, now + FIRST_RETRY_S, FIRST_RETRY_S
+            )
+            return
         done = await self._follow(name, room_id)
         if isinstance(done, Moved):
             self._tried.pop((name, room_id), None)
