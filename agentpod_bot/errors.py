@@ -192,7 +192,7 @@ class RoomEncryptedWithoutCrypto(Unavailable):
 
 
 class RoomReplaced(Unavailable):
-    """The room was upgraded; the configuration still names the old one."""
+    """The room was upgraded; the configuration still names the old one, and the route does not follow, or not yet."""
 
     code = "room_replaced"
 

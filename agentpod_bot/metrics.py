@@ -24,6 +24,8 @@ REFUSALS = (
     "hint",
     "no_reason",
     "late",
+    "waits_to_move",
+    "moved",
     "not_approver",
     "not_asked_here",
     "requester",
@@ -45,10 +47,13 @@ KINDS = (
     "file",
     "outcome",
     "again",
+    "moved",
     "progress",
     "reminder",
     "after_quiet",
     "hint",
+    "room_replaced",
+    "followed",
     "keycap",
 )
 FAILURES = ("rate_limited", "homeserver_unavailable", "token_refused", "refused")

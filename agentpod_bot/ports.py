@@ -12,6 +12,7 @@ from agentpod_bot.calling_back import CallbackTx
 from agentpod_bot.copying import CopyTx
 from agentpod_bot.core.kept import Priority
 from agentpod_bot.syncing import SyncTx
+from agentpod_bot.upgrading import UpgradeTx
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
         Vote,
     )
     from agentpod_bot.core.room import RoomState
+    from agentpod_bot.core.upgrades import Origin, Successor
 
 T = TypeVar("T")
 
@@ -73,7 +75,7 @@ class Chance(Protocol):
         ...
 
 
-class Tx(CopyTx, CallbackTx, SyncTx, Protocol):
+class Tx(CopyTx, CallbackTx, SyncTx, UpgradeTx, Protocol):
     """One transaction of the store.
 
     What is asked for by room, or by event, comes as that room has it (`core.copies.seen_in`).
@@ -445,8 +447,16 @@ class Homeserver(Protocol):
         """
         ...
 
-    async def join(self, room_id: RoomId) -> None:
-        """Accept an invitation."""
+    async def join(self, room_id: RoomId, servers: Sequence[str] = ()) -> None:
+        """Accept an invitation, or join over one of these servers where none is needed."""
+        ...
+
+    async def successor(self, room_id: RoomId) -> Successor | None:
+        """The room that a joined room's tombstone names; None where it names none."""
+        ...
+
+    async def origin(self, room_id: RoomId) -> Origin:
+        """What a joined room says of its beginning, and whether the bot may send messages there."""
         ...
 
     async def room_state(self, room_id: RoomId) -> RoomState:

@@ -229,10 +229,11 @@ class Daemon:
             tasks.create_task(self._parts.holds.run(), name="holds")
 
     async def _recover(self) -> None:
-        """Learn what calls of an earlier run held."""
+        """Learn what calls of an earlier run held, and which rooms routes went into."""
         while True:
             try:
                 await self._parts.holds.recover()
+                await self._parts.upgrades.recover()
             except StoreUnavailable as error:
                 log.warning("start_waits_for_the_store", error=error.code, reason=str(error), wait_s=FIRST_RETRY_S)
                 await self._clock.sleep(FIRST_RETRY_S)
@@ -273,7 +274,7 @@ class Daemon:
                 return
 
     def _follow(self, invites: Iterable[Invite]) -> None:
-        self._rooms.follow(i for i in invites if self._world.policy.may_invite(i.sender, i.room_id))
+        self._rooms.follow(i for i in invites if self._world.may_invite(i.sender, i.room_id))
 
     async def _publish_keys(self) -> None:
         """See that the homeserver has the device's keys, and that the account's identity vouches for them."""

@@ -36,6 +36,7 @@ def policy_of(settings: Settings, aliases: dict[str, RoomId]) -> Policy:
                 remind_before_ms=route.remind_before_ms,
                 escalation=route.escalate,
                 quiet=route.quiet_hours,
+                follow_upgrades=route.follow_upgrades,
                 hands_back=route.when_unanswered == "terminal",
             )
             for name, route in settings.routes.items()

@@ -16,6 +16,7 @@ from agentpod_bot.broker.outbox import Outbox
 from agentpod_bot.broker.rates import Rates
 from agentpod_bot.broker.rooms import Rooms
 from agentpod_bot.broker.streams import Streams
+from agentpod_bot.broker.upgrades import Upgrades
 from agentpod_bot.broker.waiters import Waiters
 from agentpod_bot.broker.world import World
 
@@ -28,7 +29,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """Everything between HTTP and Matrix, built once. `outbox`, `rooms`, `deadlines` and `holds` have to be run."""
+    """Everything between HTTP and Matrix, built once. `outbox`, `rooms`, `deadlines` and `holds` have to be run.
+
+    Before that, `holds` and `upgrades` have to recover.
+    """
 
     world: World
     waiters: Waiters
@@ -36,6 +40,7 @@ class Parts:
     inbox: Inbox
     outbox: Outbox
     rooms: Rooms
+    upgrades: Upgrades
     deadlines: Deadlines
     escalations: Escalations
     holds: Holds
@@ -59,7 +64,8 @@ def assemble(
     bell = Bell()
     streams = Streams(store, waiters, limit=lambda: world.policy.limits.max_waits_per_token)
     commit = Commit(store, waiters, bell, meter, streams, call_back=call_back)
-    rooms = Rooms(world, homeserver)
+    upgrades = Upgrades(store, homeserver, means, commit)
+    rooms = Rooms(world, homeserver, upgrades)
     escalations = Escalations(means, commit)
     deadlines = Deadlines(store, means, commit, escalations)
     holds = Holds(store, means, commit)
@@ -81,6 +87,7 @@ def assemble(
         inbox=Inbox(store, means, commit, rooms),
         outbox=outbox,
         rooms=rooms,
+        upgrades=upgrades,
         deadlines=deadlines,
         escalations=escalations,
         holds=holds,

@@ -14,7 +14,7 @@ import structlog
 
 from agentpod_bot.broker.change import FILE, QUESTION, UPLOAD, After, Means, audit
 from agentpod_bot.broker.reminders import approvers_there, plan_reminder
-from agentpod_bot.broker.submit import codes_beside
+from agentpod_bot.broker.submit import codes_beside, codes_taken
 from agentpod_bot.core.copies import offers_alike, places
 from agentpod_bot.core.kept import Priority
 from agentpod_bot.core.model import Attachment, Copy, Status
@@ -102,6 +102,8 @@ def escalate(tx: Tx, question: Question, *, after: After, means: Means) -> None:
     policy = world.policy
     target = policy.on_behalf(_target(policy, question), question)
     room = check_reachable(policy, target, world.room(target.room_id), can_encrypt=world.can_encrypt)
+    if policy.is_strict(room) and asked.code in codes_taken(tx, (room.room_id,), policy, now_ms):
+        raise Unavailable("in that room its code was another question's, before the route went there")
     masked = asked.masked or target.mask_secrets
     attachment, file = asked.attachment, asked.file
     if attachment in WITH_FILE:  # the file of the first room may say more than this one is to see

@@ -13,6 +13,7 @@ import structlog
 
 from agentpod_bot.broker import places
 from agentpod_bot.broker.change import QUESTION, After, Means, audit, change, edit_place_again, show_again
+from agentpod_bot.broker.moving import show_moved
 from agentpod_bot.broker.said_back import SaidBack
 from agentpod_bot.broker.scenes import in_room, scene_of
 from agentpod_bot.broker.unreadable import KEPT_MS, came_unreadable
@@ -51,6 +52,7 @@ from agentpod_bot.core.scene import (
     Late,
     Left,
     ListOpen,
+    Moving,
     NoFileYet,
     NotApprover,
     NotNamed,
@@ -152,8 +154,8 @@ class Inbox:
             except (MatrixError, StoreUnavailable) as error:  # read again soon, by whoever keeps rooms known
                 log.warning("room_state_unknown", room_id=room_id, error=error.code)
         if parts:
-            self._joining.closed.look()
-        self._joining.follow(i for i in batch.invites if world.policy.may_invite(i.sender, i.room_id))
+            self._joining.heard_of(part.room_id for part in parts)
+        self._joining.follow(i for i in batch.invites if world.may_invite(i.sender, i.room_id))
 
     def _process_part(self, tx: Tx, part: RoomBatch, after: After) -> RoomState:
         """Handle one room's events in order; returns the room's state after them.
@@ -169,12 +171,18 @@ class Inbox:
         if room.encrypted:
             tx.mark_encrypted(part.room_id, judged=True)
         now = replace(room, encrypted=False) if was_clear else room
+        if not any(isinstance(event, Replaced) for event in new.timeline) and _has_tombstone(part):
+            tx.mark_replaced(part.room_id)
+        now = replace(now, replaced=tx.is_replaced(part.room_id))  # what came before the tombstone was in time
         for event in part.recovered:
-            self._recover(tx, event, room, after)
+            self._recover(tx, event, replace(room, replaced=now.replaced), after)
         for event in new.timeline:
             if isinstance(event, EncryptionOn):
-                now = room
+                now = replace(room, replaced=now.replaced)
             self._process(tx, event, now, after)
+            if isinstance(event, Replaced):
+                tx.mark_replaced(part.room_id)
+                now = replace(now, replaced=True)
         return room
 
     def _recover(self, tx: Tx, event: RoomEvent, room: RoomState, after: After) -> None:
@@ -261,7 +269,12 @@ class Inbox:
                 assert_never(event)
 
     def _redacted(self, tx: Tx, event: Redacted, question: Question, after: After) -> None:
-        """A question that was redacted is over. Of a copy only that is over that it can be answered in its room."""
+        """A question that was redacted is over. Of a copy only that is over that it can be answered in its room.
+
+        One that left the room before goes on where it is asked now.
+        """
+        if question.left_at_ms is not None:
+            return
         places.show_closed(tx, question, event.ts)
         if question.original is None:
             change(tx, question, Undelivered("redacted"), after, self._means)
@@ -310,12 +323,15 @@ class Inbox:
         if change(tx, question, Posted(event.event_id), after, self._means) is None:
             places.post(tx, question, event.event_id)  # keeps the event id of one that was closed while being sent
         places.show(tx, question, event.event_id, event.ts)
+        if question.left_at_ms is not None:
+            show_moved(tx, question.row, room.room_id, after, self._means)
 
     def _own(self, tx: Tx, event: OwnQuestion, room: RoomState) -> Question | None:
         stored = in_room(tx, event.event_id, room)
         if stored is not None:
             return stored
-        candidates = tx.open_questions(room_id=room.room_id)
+        # What was on its way when it left the room is known there all the same.
+        candidates = tx.open_questions(room_id=room.room_id) + tx.left_in(room.room_id, since_ms=event.ts - DAY_MS)
         if event.code is not None:
             candidates += tx.by_code(room.room_id, event.code)
         for question in candidates:  # the digest is salted: no other question has it
@@ -351,6 +367,8 @@ class Inbox:
                 self._reject(tx, event, verdict, scene, after)
             case Late(question=question):
                 back.late(event, question)
+            case Moving(question=question):
+                back.moving(event, question)
             case AskWhich():
                 back.which(event, scene.open)
             case Hint(question=question, reasoned=True):
@@ -389,3 +407,7 @@ class Inbox:
             back.not_rejected(event, left)
         elif not verdict.rejected:
             back.reject_which(event, scene.open)
+
+
+def _has_tombstone(part: RoomBatch) -> bool:
+    return any(isinstance(event, Replaced) for event in part.state)

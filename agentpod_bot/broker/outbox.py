@@ -389,6 +389,8 @@ class Outbox:
         def work(tx: Tx, after: After) -> None:
             tx.abandon(effect.effect_id, error.errcode)
             question = question_of(tx, effect)
+            if question is not None and question.left_at_ms is not None:
+                return  # it is asked in another room now
             if effect.effect == QUESTION and question is not None and question.original is not None:
                 now_ms = self._means.clock.now_ms()
                 tx.withdraw_copy(question.row, now_ms)  # it stays open where it was asked first

@@ -13,6 +13,7 @@ from agentpod_bot.errors import MatrixError, Refused, StoreUnavailable
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from agentpod_bot.broker.upgrades import Upgrades
     from agentpod_bot.broker.world import World
     from agentpod_bot.core.ids import RoomId
     from agentpod_bot.core.room import Invite
@@ -27,8 +28,9 @@ LONGEST_S = 30.0
 class Rooms:
     """Joins the rooms into which an approver invited the bot, and reads the state of rooms anew."""
 
-    def __init__(self, world: World, homeserver: Homeserver) -> None:
+    def __init__(self, world: World, homeserver: Homeserver, upgrades: Upgrades) -> None:
         self._world = world
+        self._upgrades = upgrades
         self._homeserver = homeserver
         self._invited: set[RoomId] = set()
         self.closed = ClosedRoutes(world)
@@ -38,6 +40,12 @@ class Rooms:
         """Join these rooms soon; the policy has allowed each already."""
         self._invited.update(invite.room_id for invite in invites)
         if self._invited or self._world.unknown():
+            self._bell.ring()
+
+    def heard_of(self, rooms: Iterable[RoomId]) -> None:
+        """Something happened in these rooms: routes may be closed or open by it, or go into the next room."""
+        self.closed.look()
+        if self._upgrades.wake(rooms):
             self._bell.ring()
 
     async def settle(self) -> bool:
@@ -51,6 +59,7 @@ class Rooms:
             except (MatrixError, StoreUnavailable) as error:
                 log.warning("room_state_unknown", room_id=room_id, error=error.code)
                 done = False
+        await self._upgrades.look()
         self.closed.look()
         return done
 
@@ -58,7 +67,7 @@ class Rooms:
         """Settle whenever there is something, until cancelled."""
         while True:
             done = await self.settle()
-            await self._bell.heard(up_to_s=LONGEST_S if done else AGAIN_S)
+            await self._bell.heard(up_to_s=min(LONGEST_S if done else AGAIN_S, self._upgrades.due_in_s()))
 
     async def _join(self, room_id: RoomId) -> bool:
         try:
@@ -71,5 +80,6 @@ class Rooms:
         else:
             log.info("room_joined", room_id=room_id)
             self._world.forget(room_id)
+            self._upgrades.wake([room_id])
         self._invited.discard(room_id)
         return True

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypedDict
 
 import structlog
@@ -58,6 +58,15 @@ class SaidBack:
     def late(self, event: Seen, question: Question) -> None:
         """The question was closed before."""
         self._about(question, event, "late", notices.late(question, **_where(event)))
+
+    def moving(self, event: Seen, question: Question) -> None:
+        """It is asked in the room that replaced this one, or will be; or it ended there."""
+        if question.left_at_ms is None:
+            self._about(question, event, "waits_to_move", notices.waits_to_move(question, **_where(event)))
+        elif question.whole.is_open:
+            self._about(question, event, "moved", notices.moved(question, **_where(event)))
+        else:
+            self.late(event, replace(question, closing=question.whole.closing))
 
     def missed(self, event: Seen, question: Question) -> None:
         """The answer was plain, and the store did not take it: closed meanwhile, or not in the room yet."""
@@ -171,8 +180,12 @@ class SaidBack:
                 event_id=event.event_id,
             )
         )
-        if room_id in self.means.world.policy.rooms():
-            content = notices.room_replaced(reply_to=event.event_id)
+        routes = [route for route in self.means.world.policy.routes.values() if route.room_id == room_id]
+        if routes:
+            follow = sum(route.follow_upgrades for route in routes)
+            content = notices.room_replaced(
+                reply_to=event.event_id, some_follow=follow > 0, some_stay=follow < len(routes)
+            )
             self.tx.enqueue(self.means.effect(room_id, "room_replaced", Priority.HINT, content))
             self.after.rooms.add(room_id)
 

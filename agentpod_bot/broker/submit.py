@@ -92,7 +92,7 @@ def submit(
     in_room = tx.open_questions(room_id=route.room_id)
     code = fresh_code(
         means.chance.choose,
-        taken=_codes_taken(tx, route, world.policy, now_ms),
+        taken=codes_taken(tx, world.policy.rooms_beside(route), world.policy, now_ms),
         names=_names(asked.options, (offered for question in in_room for offered in question.asked.offered)),
     )
     revision = 1 if earlier is None else earlier.key.revision + 1
@@ -151,13 +151,13 @@ def codes_beside(
     return frozenset(code for code in (*(q.asked.code for q in ours), *(f.code for f in alive)) if code is not None)
 
 
-def _codes_taken(tx: Tx, route: Route, policy: Policy, now_ms: int) -> frozenset[Code]:
-    """Codes that are not given now: of the last day, or where an approval stands on its code, of all that is kept.
+def codes_taken(tx: Tx, rooms: Iterable[RoomId], policy: Policy, now_ms: int) -> frozenset[Code]:
+    """Codes that are not given in these rooms now.
 
-    A homeserver could hold such an answer back until its code is another question's.
+    They are those of the last day, or where an approval stands on its code, of all that is
+    kept: a homeserver could hold such an answer back until its code is another question's.
     """
     rest_ms = DAY_MS if policy.trust is Trust.ALL else max(DAY_MS, policy.limits.retention_ms)
-    rooms = policy.rooms_beside(route)
     return frozenset(code for room_id in rooms for code in tx.codes(room_id, since_ms=now_ms - rest_ms))
 
 

@@ -71,6 +71,8 @@ class Uploads:
 
     def _uploaded(self, tx: Tx, after: After, effect: Effect, question: Question, *, file: Mapping[str, Any]) -> None:
         tx.abandon(effect.effect_id, "uploaded")
+        if _left(tx, effect, question):
+            return
         attach(tx, question, Attachment.UPLOADED, file=file)
         tx.enqueue(self._means.effect(effect.room_id, FILE, Priority.FILE, None, row=question.row, event_type=MESSAGE))
         after.rooms.add(effect.room_id)
@@ -85,6 +87,8 @@ class Uploads:
 
     def _failed(self, tx: Tx, after: After, effect: Effect, question: Question) -> None:
         tx.abandon(effect.effect_id, "upload failed")
+        if _left(tx, effect, question):
+            return
         after.rooms.add(effect.room_id)
         if question.original is not None:
             tx.drop_copy(question.row)  # it would offer less than the question does; it is tried again later
@@ -104,3 +108,9 @@ class Uploads:
         unsent = tx.unsent(question.row, effect.room_id, QUESTION)
         if unsent is not None:
             tx.fill(unsent.effect_id, content)
+
+
+def _left(tx: Tx, effect: Effect, question: Question) -> bool:
+    """Whether the question left this room while its file was on the way; for the next room another one is."""
+    now = read(tx, question.row, effect.room_id)
+    return now is not None and now.left_at_ms is not None

@@ -10,14 +10,16 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from agentpod_bot.core.room import Created, EncryptionOn, Membered, Membership, Powered, Replaced, RoomState
+from agentpod_bot.core.upgrades import settled, stations
 from agentpod_bot.errors import Unavailable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from agentpod_bot.core.ids import RoomId, UserId
+    from agentpod_bot.core.ids import RoomId, RouteName, UserId
     from agentpod_bot.core.policy import Policy
     from agentpod_bot.core.room import RoomBatch
+    from agentpod_bot.core.upgrades import Moves, NotFollowed
     from agentpod_bot.ports import Homeserver, Store, Tx
 
 
@@ -25,8 +27,12 @@ class World:
     """The policy in force and the last known state of every configured room."""
 
     def __init__(self, policy: Policy, homeserver: Homeserver, store: Store) -> None:
-        self._policy = policy
+        self._configured = self._policy = policy
         self._store = store
+        self._moves: Moves = {}
+        self._not_followed: Mapping[RouteName, NotFollowed] = {}
+        self._awaited: dict[RoomId, frozenset[RouteName]] = {}
+        """Rooms into which routes may go, and those routes."""
         self.trouble: Callable[[], str | None] = lambda: "the first sync is not done yet"
         """Why nothing can be asked now (never synced, token refused, sync stale), or None."""
         self.held: Callable[[], bool] = lambda: False
@@ -38,14 +44,44 @@ class World:
 
     @property
     def policy(self) -> Policy:
-        """The rules in force."""
+        """The rules in force: those configured, with routes that follow upgrades in the rooms where they live now."""
         return self._policy
 
     @policy.setter
     def policy(self, policy: Policy) -> None:
         # Somebody may still answer a question in a room that no route names any more.
         self.linger(self._policy.rooms() & self._rooms.keys())
-        self._policy = policy
+        self._configured = policy
+        following = {name for name, route in policy.routes.items() if route.follow_upgrades}
+        self._awaited = {room_id: left for room_id, names in self._awaited.items() if (left := names & following)}
+        self.settle(self._moves, self._not_followed)
+
+    @property
+    def moves(self) -> Moves:
+        """Every step that a route made into the room that replaced its own."""
+        return self._moves
+
+    def settle(self, moves: Moves, not_followed: Mapping[RouteName, NotFollowed]) -> None:
+        """Have each route live where it went, and say of the others why they did not go."""
+        self._moves, self._not_followed = moves, not_followed
+        for route in self._configured.routes.values():
+            if route.follow_upgrades:  # whoever answers in a room that was left is told why that counts no longer
+                self.linger(stations(route, moves)[:-1])
+        self._policy = settled(self._configured, moves, not_followed)
+
+    def wait_for(self, room_id: RoomId, route: RouteName) -> None:
+        """A route may go into this room: what happens there is heard, and an approver may invite the bot."""
+        self._awaited[room_id] = self._awaited.get(room_id, frozenset()) | {route}
+
+    def is_awaited(self, room_id: RoomId) -> bool:
+        """Whether a route may go into this room."""
+        return room_id in self._awaited
+
+    def may_invite(self, sender: UserId, room_id: RoomId) -> bool:
+        """Whether an invitation is followed: an approver's, into a room of a route or one that may become it."""
+        routes = (self.policy.routes.get(name) for name in self._awaited.get(room_id, ()))
+        awaited = any(route is not None and sender in route.approvers for route in routes)
+        return awaited or self.policy.may_invite(sender, room_id)
 
     @property
     def own(self) -> UserId:
@@ -111,8 +147,8 @@ class World:
                     self._rooms[part.room_id] = room
 
     def heard(self) -> frozenset[RoomId]:
-        """Rooms whose events are judged: those of the configuration, and those with questions of an earlier one."""
-        return self.policy.rooms() | self._lingering
+        """Rooms whose events are judged: those of the routes, those with earlier questions, and such as may be next."""
+        return self.policy.rooms() | self._lingering | self._awaited.keys()
 
     def linger(self, rooms: Iterable[RoomId]) -> None:
         """Go on hearing these rooms, though no route may name them any more."""

@@ -120,6 +120,13 @@ def of_room(
 ) -> Iterator[Finding]:
     """Whether questions of a route reach somebody who can answer. `levels` None: they could not be read."""
     what = f"route {route.name}"
+    if room.replaced and route.follow_upgrades:
+        yield warn(
+            what,
+            f"the room {room.room_id} was replaced by another, which the route follows",
+            "the running daemon's /readyz says whether it is there",
+        )
+        return
     if room.replaced:
         yield fail(what, f"the room {room.room_id} was replaced by another", "name the new room in the configuration")
     if not room.bot_joined:

@@ -282,6 +282,7 @@ class RouteSettings(Section):
     quorum: Annotated[int, Strict(), Field(ge=1, le=20)] = 1
     not_requester: Annotated[bool, Strict()] = False
     when_unanswered: Literal["deny", "terminal"] = "deny"
+    follow_upgrades: Annotated[bool, Strict()] = False
     harnesses: Annotated[tuple[Harness, ...], A_LIST, DISTINCT, SOME] = KNOWN_HARNESSES
     reactions: Literal["seed", "accept", "off"] = "seed"
     max_pending: Annotated[int, Strict(), Field(ge=1, le=10_000)] = 50

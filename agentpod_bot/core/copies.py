@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from agentpod_bot.core.model import Closing, Outcome, Question, Status
 
 if TYPE_CHECKING:
-    from agentpod_bot.core.ids import RoomId
+    from agentpod_bot.core.ids import EventId, RoomId, RouteName
     from agentpod_bot.core.model import Copy, Offered
 
 
@@ -35,10 +35,44 @@ def places(question: Question) -> tuple[Question, ...]:
 
 
 def is_gone(place: Question) -> bool:
-    """Whether the event of this place is gone from its room, or never came there: no edit can show anything of it."""
+    """Whether its room no longer shows what becomes of it: it is gone from there, never came there, or was left."""
+    if place.left_at_ms is not None:
+        return True
     if place.original is None:
         return place.status is Status.UNDELIVERABLE
     return place.copy is not None and place.copy.withdrawn_at_ms is not None
+
+
+def as_left(
+    question: Question,
+    room_id: RoomId,
+    route: RouteName,
+    *,
+    event_id: EventId | None,
+    shown_ts: int | None,
+    at_ms: int,
+) -> Question:
+    """The question, or its copy for that route, as a room has it that was replaced: closed there since it left."""
+    whole = question.whole
+    of_copy = whole.copy is not None and route == whole.copy.route
+    closing = Closing(Outcome.SUPERSEDED, at_ms=at_ms)
+    return replace(
+        whole,
+        asked=replace(
+            whole.asked,
+            route=route,
+            room_id=room_id,
+            masked=whole.asked.masked or (of_copy and whole.copy is not None and whole.copy.masked),
+            file=None,  # that of another room, whose secret its key is
+        ),
+        status=closing.outcome.status,
+        closing=closing,
+        event_id=event_id,
+        shown_ts=shown_ts,
+        shown_closed_ts=None,
+        original=whole,
+        left_at_ms=at_ms,
+    )
 
 
 def offers_alike(one: tuple[Offered, ...], other: tuple[Offered, ...]) -> bool:

@@ -53,6 +53,7 @@ START = Link(0, "0" * 64)
 STATUS_AFTER: Mapping[str, Status] = {
     "asked": Status.QUEUED,
     "shown": Status.PENDING,
+    "asked_again": Status.QUEUED,
     **{outcome.value: outcome.status for outcome in Outcome},
 }
 """Lines that tell of a change of status, and the status that a question has after each."""

@@ -28,7 +28,6 @@ from agentpod_bot.core.scene import (
     AskWhich,
     Hint,
     Ignore,
-    Late,
     ListOpen,
     NamesNothing,
     NamesOther,
@@ -279,10 +278,12 @@ def _late_for_the_last(text: Text, scene: Scene) -> Verdict:
     if not closed:
         return Ignore()
     last = max(closed, key=lambda q: q.closing.at_ms if q.closing else 0)
-    if last.closing is None or said.ts - last.closing.at_ms > LATE_MS or not scene.may(said.sender, last):
+    waits = last.left_at_ms is not None and last.whole.is_open
+    too_old = last.closing is None or (said.ts - last.closing.at_ms > LATE_MS and not waits)
+    if too_old or not scene.may(said.sender, last):
         return Ignore()
     if _would_match(text.bare, (last,)) or _like_a_try(text.body, (last,)):
-        return Late(last)
+        return weighed(said, scene, last, Hint(last))
     return Ignore()
 
 

@@ -332,7 +332,9 @@ class Question:
     progress: Progress | None = None
     copy: Copy | None = None
     original: Question | None = None
-    """Where this is a question as its copy's room has it (`core.copies`): the question itself."""
+    """Where this is a question as its copy's room has it (`core.copies`), or one that it left: the question itself."""
+    left_at_ms: int | None = None
+    """Where this is a question as a room has it that it left: when that was. Nothing that is said there decides."""
 
     @property
     def key(self) -> Key:

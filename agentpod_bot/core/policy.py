@@ -76,6 +76,10 @@ class Route:
     """None: a question is asked in one room only."""
     quiet: QuietHours | None = None
     """When questions are asked without notifying anybody."""
+    follow_upgrades: bool = False
+    """Whether the route goes into the room that replaces its own, where `core.upgrades` allows it."""
+    not_followed: str = ""
+    """Why it has not, as the rest of a sentence; nothing where there is no reason."""
     hands_back: bool = False
     """Whether a harness's own question decides where nobody could be asked, or nobody answered."""
 
@@ -211,7 +215,8 @@ def check_reachable(policy: Policy, route: Route, room: RoomState | None, *, can
     if room is None:
         raise Unavailable(f"the state of the room of route {route.name} is not known yet")
     if room.replaced:
-        raise RoomReplaced(f"the room of route {route.name} was replaced by another one", retry_after_s=60)
+        why = f", and it is not followed there, for {route.not_followed}" if route.not_followed else ""
+        raise RoomReplaced(f"the room of route {route.name} was replaced by another one{why}", retry_after_s=60)
     if not room.bot_joined:
         raise NotInRoom(f"the bot is not in the room of route {route.name}", retry_after_s=60)
     match room.encrypted:

@@ -84,6 +84,8 @@ def _one(said: Said, rejection: Rejection, scene: Scene, question: Question, tok
         return Left(token, WhyLeft.NOT_ASKED_HERE, question)
     if not scene.may(said.sender, question):
         return Left(token, WhyLeft.NOT_APPROVER, question)
+    if scene.is_moving(question):
+        return Left(token, WhyLeft.MOVING, question)
     if not question.is_open:
         return Left(token, WhyLeft.CLOSED, question)
     if not came_after(said, question):

@@ -61,6 +61,8 @@ class Scene:
     named: Named = NamesNothing()
     spent: Mapping[Code, Question] = field(default_factory=dict)
     """Codes of closed questions of the last day, the newest question of each."""
+    brought: frozenset[Code] = frozenset()
+    """Codes of open questions that were asked in another room first, which this one replaced."""
 
     @property
     def shown(self) -> tuple[Question, ...]:
@@ -71,28 +73,43 @@ class Scene:
     def doubtful(self) -> frozenset[Code]:
         """Codes that are not one question's alone: with one of those, the event must be named.
 
-        It happens where a copy brings its code into a room that has the same.
+        It happens where a question brings its code from another room into one that has the same.
         """
         rows = Counter(question.asked.code for question in self.open)
         spent = (q.asked.code for q in self.open if q.asked.code in self.spent)
-        copied = {q.asked.code: q.shown_ts for q in self.open if q.original is not None}
-        others = (f.code for f in self.foreign if f.code in copied and f.shown_ts < (copied[f.code] or self.now_ms))
+        mine = {q.asked.code: q.shown_ts for q in self.open if q.original is not None or q.asked.code in self.brought}
+        others = (f.code for f in self.foreign if f.code in mine and f.shown_ts < (mine[f.code] or self.now_ms))
         return frozenset(code for code, count in rows.items() if count > 1) | frozenset((*spent, *others))
 
     def may(self, sender: UserId, question: Question) -> bool:
-        """Whether `sender` may decide `question`."""
-        return self.policy.may_answer(sender, question, self.room)
+        """Whether `sender` may decide `question`, or may be told where to."""
+        if not self.is_moving(question):
+            return self.policy.may_answer(sender, question, self.room)
+        route = self.policy.routes.get(question.asked.route)
+        return route is not None and self.policy.is_approver(sender, route, self.room)
+
+    def is_moving(self, question: Question) -> bool:
+        """Whether nothing that is said of a question here decides: it left this room, or waits to.
+
+        Where a route follows upgrades, that holds from the tombstone on, whenever the new
+        room could be followed into: what counts depends on the timeline, and not on us.
+        """
+        route = self.policy.routes.get(question.asked.route)
+        waits = self.room.replaced and route is not None and route.follow_upgrades
+        return question.left_at_ms is not None or (waits and question.is_open)
 
     def may_approve(self, sender: UserId, question: Question) -> bool:
         """Whether `sender`, who may decide `question`, may also approve it."""
         return self.policy.may_approve(sender, question, self.room)
 
     def approves_something(self, sender: UserId) -> bool:
-        """Whether `sender` is a joined approver of any route of this room."""
-        return any(
+        """Whether `sender` is a joined approver of any route of this room, or of one that left it with a question."""
+        here = any(
             route.room_id == self.room.room_id and self.policy.is_approver(sender, route, self.room)
             for route in self.policy.routes.values()
         )
+        left = (each for each in (*self.recent, *self.spent.values()) if each.left_at_ms is not None)
+        return here or any(self.may(sender, each) for each in left)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +130,8 @@ class WhyLeft(StrEnum):
     FOREIGN = "foreign"
     """It is the code of another account's question, or of two of ours."""
     CLOSED = "closed"
+    MOVING = "moving"
+    """Its room was replaced: it is asked in the next one, or will be."""
     NOT_APPROVER = "not_approver"
     NOT_ASKED_HERE = "not_asked_here"
     """No route of this room has the question any more."""
@@ -140,6 +159,13 @@ class RejectSeveral:
 @dataclass(frozen=True, slots=True)
 class Late:
     """The answer is for a question that is closed."""
+
+    question: Question
+
+
+@dataclass(frozen=True, slots=True)
+class Moving:
+    """The answer is for a question that left this room, or waits to, for the room that replaced it."""
 
     question: Question
 
@@ -224,6 +250,7 @@ Verdict = (
     Accept
     | RejectSeveral
     | Late
+    | Moving
     | AskWhich
     | Hint
     | NotApprover
@@ -252,6 +279,8 @@ def weighed(
     sender = event.sender
     if not scene.may(sender, question):
         return NotApprover(question)
+    if scene.is_moving(question):
+        return Moving(question)
     if not question.is_open:
         return Late(question)
     if not isinstance(result, Selected):

@@ -13,6 +13,7 @@ from agentpod_bot.core.scene import (
     Ignore,
     Late,
     ListOpen,
+    Moving,
     NoFileYet,
     NotApprover,
     NotNamed,
@@ -71,7 +72,7 @@ def heeded(event: Said | Structured | Reacted, scene: Scene, verdict: Verdict) -
             return Unheard(why, _first(verdict))
         case AskWhich() | ListOpen():
             return Unheard(why)
-        case NotApprover() | Late() | Unheard() | Ignore():
+        case NotApprover() | Late() | Moving() | Unheard() | Ignore():
             return verdict
         case _:
             assert_never(verdict)

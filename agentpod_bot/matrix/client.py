@@ -21,9 +21,12 @@ from agentpod_bot.errors import HomeserverUnavailable, MatrixError, RateLimited,
 from agentpod_bot.matrix.events import CREATE, ENCRYPTION, POWER_LEVELS, TOMBSTONE, encryption_of
 from agentpod_bot.matrix.failures import decode, failure_of
 from agentpod_bot.matrix.powers import creators_of, first_powers, powers_of
+from agentpod_bot.matrix.upgrades import join_request, origin_in, successor_in
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+
+    from agentpod_bot.core.upgrades import Origin, Successor
 
 OK: Final = 200
 NOT_FOUND: Final = 404
@@ -97,13 +100,21 @@ class MatrixClient:
             raise unexpected(body)
         return uri
 
-    async def join(self, room_id: RoomId) -> None:
-        """Accept an invitation; a room that the bot is in already changes nothing."""
-        match await self._ask(self._nio.join, room_id):
-            case nio.JoinResponse():
-                return
-            case other:
-                raise unexpected(other)
+    async def join(self, room_id: RoomId, servers: Sequence[str] = ()) -> None:
+        """Accept an invitation, or join over one of these servers; a room that it is in already changes nothing."""
+        request = join_request(room_id, servers)
+        body = await self._read(request, deadline_s=self._deadline_s, content=b"{}", content_type="application/json")
+        if not isinstance(body.get("room_id"), str):
+            raise unexpected(body)
+
+    async def successor(self, room_id: RoomId) -> Successor | None:
+        """The room that a joined room's tombstone names; None where it names none."""
+        return successor_in(await self._state(room_id, TOMBSTONE, whole=True))
+
+    async def origin(self, room_id: RoomId) -> Origin:
+        """What a joined room says of its beginning, and whether the bot may send messages there."""
+        created = await self._state(room_id, CREATE, whole=True)
+        return origin_in(created, await self.power_levels(room_id), own=self._user_id)
 
     async def resolve_alias(self, alias: str) -> RoomId:
         """The room that an alias means now; `Refused` where it means none."""

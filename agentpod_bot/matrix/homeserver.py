@@ -9,10 +9,11 @@ from agentpod_bot.matrix.events import ENCRYPTED, REACTION
 from agentpod_bot.matrix.files import encrypted_file
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from agentpod_bot.core.ids import EventId, RoomId, TxnId, UserId
     from agentpod_bot.core.room import RoomState
+    from agentpod_bot.core.upgrades import Origin, Successor
     from agentpod_bot.matrix.client import MatrixClient
     from agentpod_bot.matrix.e2e.crypto import Crypto
 
@@ -56,9 +57,17 @@ class MatrixHomeserver:
         ciphertext, keys = encrypted_file(content)
         return {"file": keys | {"url": await self._client.upload("", OPAQUE, ciphertext)}}
 
-    async def join(self, room_id: RoomId) -> None:
-        """Accept an invitation."""
-        await self._client.join(room_id)
+    async def join(self, room_id: RoomId, servers: Sequence[str] = ()) -> None:
+        """Accept an invitation, or join over one of these servers."""
+        await self._client.join(room_id, servers)
+
+    async def successor(self, room_id: RoomId) -> Successor | None:
+        """The room that a joined room's tombstone names."""
+        return await self._client.successor(room_id)
+
+    async def origin(self, room_id: RoomId) -> Origin:
+        """What a joined room says of its beginning, and whether the bot may send messages there."""
+        return await self._client.origin(room_id)
 
     async def room_state(self, room_id: RoomId) -> RoomState:
         """Who is joined, and whether the room is encrypted or replaced, asked anew."""

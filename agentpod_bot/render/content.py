@@ -93,8 +93,10 @@ def in_thread(event_id: EventId) -> dict[str, Any]:
     }
 
 
-def notice(body: str, *, reply_to: EventId, thread: EventId | None) -> dict[str, Any]:
-    """Return an `m.notice` that replies to an event, in its thread where it is in one; it pings nobody."""
+def notice(body: str, *, reply_to: EventId | None, thread: EventId | None) -> dict[str, Any]:
+    """Return an `m.notice` that replies to an event, if to any, in its thread where it is in one; it pings nobody."""
+    if reply_to is None:
+        return {"msgtype": "m.notice", "body": body, "m.mentions": {}}
     relation: dict[str, Any] = {"m.in_reply_to": {"event_id": reply_to}}
     if thread is not None:
         relation |= {"rel_type": "m.thread", "event_id": thread, "is_falling_back": False}

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from agentpod_bot.core.answer import KEYCAPS
+from agentpod_bot.core.copies import places
 from agentpod_bot.core.scene import WhyLeft
 from agentpod_bot.render import sentences
 from agentpod_bot.render.content import notice
@@ -61,9 +62,28 @@ def open_list(
     return notice("\n".join(lines), reply_to=reply_to, thread=thread)
 
 
-def room_replaced(*, reply_to: EventId) -> dict[str, Any]:
-    """Say that nothing is asked any more in a room that was upgraded."""
-    return notice(sentences.room_replaced(), reply_to=reply_to, thread=None)
+def room_replaced(*, reply_to: EventId, some_follow: bool, some_stay: bool) -> dict[str, Any]:
+    """Say that nothing is asked any more in a room that was upgraded, and what becomes of what is open."""
+    lines = [sentences.room_replaced()] if some_stay else []
+    lines += [sentences.room_followed(all_do=not some_stay)] if some_follow else []
+    return notice("\n".join(lines), reply_to=reply_to, thread=None)
+
+
+def waits_to_move(question: Question, *, reply_to: EventId, thread: EventId | None = None) -> dict[str, Any]:
+    """Say that a question cannot be answered any more in a room that was upgraded, and not yet in the next."""
+    return notice(sentences.waits_to_move(present_title(question)), reply_to=reply_to, thread=thread)
+
+
+def moved(question: Question, *, reply_to: EventId, thread: EventId | None = None) -> dict[str, Any]:
+    """Say that a question is asked in the room that replaced the one which it left, and where."""
+    now = next((place for place in places(question) if place.asked.route == question.asked.route), question.whole)
+    lines = [sentences.moved(present_title(question)), f"    {_link(now)}"]
+    return notice("\n".join(lines), reply_to=reply_to, thread=thread)
+
+
+def followed(routes: Sequence[str]) -> dict[str, Any]:
+    """Say in a new room that the questions of these routes are asked there from now on."""
+    return notice(sentences.followed(routes), reply_to=None, thread=None)
 
 
 def not_approver(question: Question, *, reply_to: EventId, thread: EventId | None = None) -> dict[str, Any]:
@@ -175,6 +195,8 @@ def _left(left: Left) -> str:
         return sentences.too_late(asked, question.closing)
     if left.why is WhyLeft.NOT_ASKED_HERE:
         return sentences.not_asked_here(asked, elsewhere=False)
+    if left.why is WhyLeft.MOVING:
+        return sentences.moved(asked) if question.left_at_ms is not None else sentences.waits_to_move(asked)
     if left.why is WhyLeft.NOT_APPROVER:
         return sentences.not_an_approver(asked)
     return sentences.left_unknown(left.code)

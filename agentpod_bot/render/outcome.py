@@ -49,6 +49,17 @@ def closed_message(question: Question) -> dict[str, Any]:
     return _message(seen, _lines(closed), part=1)
 
 
+def moved_message(question: Question) -> dict[str, Any]:
+    """Return the edit of a question in a room that it left, for people only; `ValueError`: it has no event there.
+
+    It has no receipt, for it did not end: a program that took one for that would not draw it in the next room.
+    """
+    if question.event_id is None:
+        raise ValueError("a question that never was in a room cannot be shown as moved there")
+    _, seen = present_closed(question)
+    return _edit(question, seen, [sentences.moved_line()], {}, part=1)
+
+
 def _lines(question: Question, tallies: Sequence[Tally] = ()) -> list[str]:
     asked, closing = question.asked, question.closing
     if closing is None:

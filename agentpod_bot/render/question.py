@@ -52,18 +52,19 @@ def compose(
     quorum: int = 1,
     needs_code: bool = False,
     copied_from: RouteName | None = None,
+    again: bool = False,
 ) -> tuple[NewQuestion, dict[str, Any]]:
     """Return the question with what it offers, and the whole content of its `m.room.message`.
 
     `asked.offered` is not looked at. `mentions` are pinged, and nobody else;
     `other_codes` are those of the room's other open questions; `quorum` people are needed
     for what reaches further than once; `needs_code` says that what approves has to carry
-    the question's code; `copied_from` is the route on which it is asked already. Raises
-    `TooLarge` where it does not fit or nothing is left to offer, `Invalid` where no question
-    can be so. Where `asked.masked`, the content has masks in place of secrets; the question
-    that is returned has all that was asked. Its `attachment` is `NONE` where all is shown;
-    else that of `asked`, or `FAILED` where that promises no file: then nothing approving is
-    offered.
+    the question's code; `copied_from` is the route on which it is asked already; `again`
+    says that its first room was replaced. Raises `TooLarge` where it does not fit or nothing
+    is left to offer, `Invalid` where no question can be so. Where `asked.masked`, the content
+    has masks in place of secrets; the question that is returned has all that was asked. Its
+    `attachment` is `NONE` where all is shown; else that of `asked`, or `FAILED` where that
+    promises no file: then nothing approving is offered.
     """
     if len(asked.title) > MAX_RAW_TITLE:
         raise TooLarge("title", f"the title is longer than {MAX_RAW_TITLE} characters")
@@ -86,7 +87,8 @@ def compose(
         content = _cut_envelope(replace(seen.asked, offered=offered), mentions, measured)
     seen = replace(seen, asked=replace(seen.asked, offered=offered))
     asked = replace(asked, offered=offered, attachment=attachment)
-    notes = _notes(seen.asked, attachment, quorum=quorum, needs_code=needs_code)
+    notes = [sentences.ASKED_AGAIN] if again else []
+    notes += _notes(seen.asked, attachment, quorum=quorum, needs_code=needs_code)
     notes += map(sentences.foreign_code, sorted(_codes_held(seen.asked, preview, other_codes)))
     if copied_from is not None:
         notes.append(sentences.copied_from(asked, copied_from))

@@ -479,6 +479,52 @@ def room_replaced() -> str:
     )
 
 
+def room_followed(*, all_do: bool) -> str:
+    """Say what becomes of the questions of routes that follow upgrades."""
+    if not all_do:
+        return (
+            "Questions of routes that follow upgrades are an exception: from now on they cannot be answered here. "
+            "They are asked again in the other room once the approvers are there."
+        )
+    return (
+        "This room was replaced by another one. From now on nothing that is said here answers a question. What is open "
+        "is asked again in the other room, once the approvers and the bot are there; until then nothing can be asked."
+    )
+
+
+def waits_to_move(asked: NewQuestion) -> str:
+    """Say that an answer came after its room was replaced, and before its question was asked again."""
+    return (
+        f"{named(asked)} can no longer be answered in this room, which was replaced by another one. "
+        f"{NOTHING_APPROVED} It is asked again there, once the approvers and the bot are in that room."
+    )
+
+
+def moved(asked: NewQuestion) -> str:
+    """Say that an answer is for a question as it was asked in a room that was replaced."""
+    return (
+        f"{named(asked)} was asked again in the room that replaced the first one. {NOTHING_APPROVED} "
+        "Only an answer to the new message counts."
+    )
+
+
+def moved_line() -> str:
+    """Stand over a question in a room that it left."""
+    return "This room was replaced; asked again in the room that replaced it. Answers here no longer count"
+
+
+ASKED_AGAIN = "Asked again, for its first room was replaced by this one. Answers and votes given there do not count."
+
+
+def followed(routes: Sequence[str]) -> str:
+    """Say in a new room that questions are asked there from now on."""
+    named_routes = ", ".join(visible_line(route) for route in routes)
+    return (
+        f"This room replaces the one in which questions of route {named_routes} were asked. They are asked here from "
+        "now on; what was open there is asked again here."
+    )
+
+
 def open_questions(count: int) -> str:
     """Head the list of open questions."""
     return "No question is open here." if count == 0 else f"{_many(count, 'open question')} here:"

@@ -153,8 +153,10 @@ def _change_of(record: Sequence[Any]) -> Change:
 def _as_then(now: Listed, row: AuditRow, status: Status) -> Listed:
     """A question as it was right after a change: nothing that came later shows in it."""
     if status is Status.QUEUED:
-        return replace(now, status=status, event_id=None, delivered_at_ms=None, closing=None)
+        room_id = row.room_id or now.room_id
+        return replace(now, status=status, room_id=room_id, event_id=None, delivered_at_ms=None, closing=None)
     if status is Status.PENDING:
-        return replace(now, status=status, event_id=row.event_id, delivered_at_ms=None, closing=None)
+        room_id = row.room_id or now.room_id
+        return replace(now, status=status, room_id=room_id, event_id=row.event_id, delivered_at_ms=None, closing=None)
     # The end is written once, with this line. Where they disagree, whoever shows it finds a contradiction.
     return replace(now, status=status, delivered_at_ms=None)

@@ -308,6 +308,37 @@ encrypted_rooms = Table(
     Column("judged", Boolean, nullable=False),
 )
 
+replaced_rooms = Table(
+    "replaced_rooms",
+    metadata,
+    Column("room_id", Text, primary_key=True),
+)
+
+route_moves = Table(
+    "route_moves",
+    metadata,
+    Column("route", Text, primary_key=True),
+    Column("room_id", Text, primary_key=True),
+    Column("successor", Text, nullable=False),
+    Column("at_ms", BigInteger, nullable=False),
+    CheckConstraint("successor != room_id", name="successor"),
+)
+"""Of each route that follows upgrades, the rooms that it left."""
+
+left_places = Table(
+    "left_places",
+    metadata,
+    Column("question_row", ForeignKey("questions.row", ondelete="CASCADE"), primary_key=True, autoincrement=False),
+    Column("room_id", Text, primary_key=True),
+    Column("route", Text, nullable=False),
+    Column("event_id", Text),
+    Column("shown_ts", BigInteger),
+    Column("at_ms", BigInteger, nullable=False),
+    Index("ix_left_places_room_id", "room_id"),
+    partial_index("ix_left_places_event_id", "event_id", where="event_id IS NOT NULL"),
+)
+"""Where questions, or their copies, stood before they were asked again in the room that replaced that one."""
+
 foreign_questions = Table(
     "foreign_questions",
     metadata,

@@ -20,7 +20,7 @@ from agentpod_bot.store.copies import Copies
 from agentpod_bot.store.health import Health
 from agentpod_bot.store.journal import Journal, Tail
 from agentpod_bot.store.outbox import Outbox
-from agentpod_bot.store.questions import Questions
+from agentpod_bot.store.successors import Successors
 from agentpod_bot.store.timeline import Timeline
 from agentpod_bot.store.transaction import unavailable
 from agentpod_bot.store.undecrypted import UndecryptedEvents
@@ -36,7 +36,7 @@ MOST_TOGETHER = 256
 """Works that share one commit at most, so that the first of them is not kept waiting for ever."""
 
 
-class SqlTx(Questions, Copies, Votes, Outbox, Callbacks, Timeline, UndecryptedEvents, Health, Journal):
+class SqlTx(Successors, Copies, Votes, Outbox, Callbacks, Timeline, UndecryptedEvents, Health, Journal):
     """All of `ports.Tx`."""
 
 

@@ -16,8 +16,9 @@ from agentpod_bot.errors import HomeserverUnavailable
 from tests.matrix.fake_rooms import Event, Room, Rooms
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
+    from agentpod_bot.core.upgrades import Origin, Successor
     from agentpod_bot.errors import MatrixError
 
 DEVICE = "POD"
@@ -68,7 +69,13 @@ class GatedHomeserver:
     async def upload(self, room: RoomState, filename: str, content_type: str, content: bytes) -> Mapping[str, Any]:
         raise AssertionError((room, filename, content_type, len(content)))  # no question of the machine is that long
 
-    async def join(self, room_id: RoomId) -> None:
+    async def join(self, room_id: RoomId, servers: Sequence[str] = ()) -> None:
+        raise AssertionError((room_id, servers))
+
+    async def successor(self, room_id: RoomId) -> Successor | None:
+        raise AssertionError(room_id)
+
+    async def origin(self, room_id: RoomId) -> Origin:
         raise AssertionError(room_id)
 
     async def room_state(self, room_id: RoomId) -> RoomState:

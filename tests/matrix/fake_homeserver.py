@@ -9,7 +9,7 @@
 
 *Script* (synchronous, at once visible to every long poll): `user`, `token`, `revoke`,
 `delete_device`, `room`, `invite`, `join`, `leave`, `kick`, `say`, `react`, `edit`, `redact`, `post`,
-`inject`, `encrypt`, `replace`, `create`, `power`, `forget_positions`.
+`inject`, `encrypt`, `replace`, `upgrade`, `create`, `power`, `forget_positions`.
 
 *Keys* (fake_key_routes): `drop_to_device`, `send_to_device`, `use_up_keys`, `lose_server`,
 `find_server`, `signing_needs_password`; to look at: `to_device`, `one_time_keys`, `identity_keys`.
@@ -72,6 +72,7 @@ class FakeHomeserver(KeyRoutes):
         self._rooms = Rooms(now_ms or (lambda: FIRST_TS + 1000 * next(seconds)))
         super().__init__(self._rooms.tick)
         self._aliases: dict[str, str] = {}
+        self._open: set[str] = set()
         self._txns: dict[tuple[str, str], str] = {}
         self._closing = False
         self.calls: list[Call] = []
@@ -157,6 +158,31 @@ class FakeHomeserver(KeyRoutes):
         """Upgrade the room: a tombstone."""
         content = {"body": "replaced", "replacement_room": replacement}
         return self.post(room_id, by, content, kind="m.room.tombstone", state_key="")
+
+    def upgrade(
+        self,
+        room_id: str,
+        *members: str,
+        by: str,
+        predecessor: str | None = None,
+        encrypted: bool = False,
+        is_open: bool = True,
+    ) -> str:
+        """Upgrade a room as its homeserver does: a new one, with these members, and a tombstone in the old one.
+
+        It names the old one as its predecessor, or another where one is given; `is_open` says
+        whether one joins it without an invitation.
+        """
+        new = self.room()
+        self.create(new, by=by, predecessor={"room_id": predecessor or room_id})
+        for member in (by, *members):
+            self.join(new, member)
+        if encrypted:
+            self.encrypt(new, by=by)
+        if is_open:
+            self._open.add(new)
+        self.replace(room_id, by=by, replacement=new)
+        return new
 
     # Script: the events.
 
@@ -312,9 +338,9 @@ class FakeHomeserver(KeyRoutes):
         user_id, _ = self._who(request)
         name = request.match_info["room"]
         room = self._rooms.rooms.get(self._aliases.get(name, name))
-        if room is None or room.membership(user_id) not in ("invite", "join"):
+        if room is None or not (room.membership(user_id) in ("invite", "join") or room.room_id in self._open):
             raise Refusal(403, "M_FORBIDDEN")
-        if room.membership(user_id) == "invite":
+        if room.membership(user_id) != "join":
             self.join(room.room_id, user_id)
         return web.json_response({"room_id": room.room_id})
 

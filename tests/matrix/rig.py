@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from agentpod_bot.broker.assembly import Parts, assemble
+from agentpod_bot.core.copies import places
 from agentpod_bot.core.ids import RequestId, RoomId, RouteName, UserId
 from agentpod_bot.core.policy import Escalation, Trust
 from agentpod_bot.matrix.client import MatrixClient
@@ -90,6 +91,9 @@ class Pod:
         if self.crypto is not None:
             await self.crypto.publish()
             self._tasks.append(asyncio.create_task(self.crypto.upkeep()))
+        await self.parts.upgrades.recover()
+        open_now = await self.store.run(lambda tx: tx.open_questions())
+        self.parts.world.linger(place.asked.room_id for question in open_now for place in places(question))
         await self.parts.rooms.settle()
         await self.parts.holds.recover()
         self._tasks += [asyncio.create_task(self.parts.rooms.run()), asyncio.create_task(self.sync.run())]

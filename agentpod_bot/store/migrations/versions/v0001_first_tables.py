@@ -323,3 +323,37 @@ def upgrade() -> None:
         sa.CheckConstraint("slot = 1", name="ck_write_checks_slot"),
         sa.PrimaryKeyConstraint("slot", name="pk_write_checks"),
     )
+    _upgrades()
+
+
+def _upgrades() -> None:
+    """Make what tells of rooms that were replaced."""
+    op.create_table(
+        "replaced_rooms",
+        sa.Column("room_id", sa.Text(), nullable=False),
+        sa.PrimaryKeyConstraint("room_id", name="pk_replaced_rooms"),
+    )
+    op.create_table(
+        "route_moves",
+        sa.Column("route", sa.Text(), nullable=False),
+        sa.Column("room_id", sa.Text(), nullable=False),
+        sa.Column("successor", sa.Text(), nullable=False),
+        sa.Column("at_ms", sa.BigInteger(), nullable=False),
+        sa.CheckConstraint("successor != room_id", name="ck_route_moves_successor"),
+        sa.PrimaryKeyConstraint("route", "room_id", name="pk_route_moves"),
+    )
+    op.create_table(
+        "left_places",
+        sa.Column("question_row", NUMBER, autoincrement=False, nullable=False),
+        sa.Column("room_id", sa.Text(), nullable=False),
+        sa.Column("route", sa.Text(), nullable=False),
+        sa.Column("event_id", sa.Text()),
+        sa.Column("shown_ts", sa.BigInteger()),
+        sa.Column("at_ms", sa.BigInteger(), nullable=False),
+        sa.ForeignKeyConstraint(
+            ["question_row"], ["questions.row"], name="fk_left_places_question_row", ondelete="CASCADE"
+        ),
+        sa.PrimaryKeyConstraint("question_row", "room_id", name="pk_left_places"),
+    )
+    op.create_index("ix_left_places_event_id", "left_places", ["event_id"], **only_where("event_id IS NOT NULL"))
+    op.create_index("ix_left_places_room_id", "left_places", ["room_id"])
