@@ -30,6 +30,7 @@ from agentpod_bot.core.room import (
     ForeignEdit,
     ForeignQuestion,
     Membered,
+    Membership,
     OwnEdit,
     OwnOther,
     OwnQuestion,
@@ -67,11 +68,11 @@ from agentpod_bot.core.trust import ends_something
 from agentpod_bot.errors import MatrixError, StoreUnavailable, Unavailable
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from agentpod_bot.broker.commit import Commit
     from agentpod_bot.broker.rooms import Rooms
-    from agentpod_bot.core.ids import EventId, RoomId
+    from agentpod_bot.core.ids import EventId, RoomId, UserId
     from agentpod_bot.core.model import Question
     from agentpod_bot.core.room import Batch, RoomBatch, RoomEvent
     from agentpod_bot.core.scene import Verdict
@@ -145,7 +146,7 @@ class Inbox:
             tx.move(world.own, batch.next_batch)
             return rooms
 
-        entered = world.adopt(await self._commit(work))
+        entered = world.adopt(await self._commit(work)) | _entered(parts, world.own)
         self._breaks.clear()
         for room_id in entered:
             world.forget(room_id)  # who else is there was not in this response
@@ -154,7 +155,7 @@ class Inbox:
             except (MatrixError, StoreUnavailable) as error:  # read again soon, by whoever keeps rooms known
                 log.warning("room_state_unknown", room_id=room_id, error=error.code)
         if parts:
-            self._joining.heard_of(part.room_id for part in parts)
+            self._joining.heard_of((part.room_id for part in parts), entered=entered)
         self._joining.follow(i for i in batch.invites if world.may_invite(i.sender, i.room_id))
 
     def _process_part(self, tx: Tx, part: RoomBatch, after: After) -> RoomState:
@@ -407,6 +408,19 @@ class Inbox:
             back.not_rejected(event, left)
         elif not verdict.rejected:
             back.reject_which(event, scene.open)
+
+
+def _entered(parts: Iterable[RoomBatch], own: UserId) -> frozenset[RoomId]:
+    """Rooms that the bot joined in this response; also where its state was read anew while that was handled."""
+    return frozenset(
+        part.room_id
+        for part in parts
+        if not part.left
+        and any(
+            isinstance(event, Membered) and event.user_id == own and event.membership is Membership.JOIN
+            for event in part.timeline
+        )
+    )
 
 
 def _has_tombstone(part: RoomBatch) -> bool:

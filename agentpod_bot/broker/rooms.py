@@ -42,10 +42,14 @@ class Rooms:
         if self._invited or self._world.unknown():
             self._bell.ring()
 
-    def heard_of(self, rooms: Iterable[RoomId]) -> None:
-        """Something happened in these rooms: routes may be closed or open by it, or go into the next room."""
+    def heard_of(self, rooms: Iterable[RoomId], *, entered: Iterable[RoomId] = ()) -> None:
+        """Something happened in these rooms: routes may be closed or open by it, or go into the next room.
+
+        `entered` are those that the bot joined, of which nothing was known for sure before.
+        """
         self.closed.look()
-        if self._upgrades.wake(rooms):
+        wakes = (self._upgrades.wake(rooms), self._upgrades.wake(entered, at_once=True))
+        if any(wakes):
             self._bell.ring()
 
     async def settle(self) -> bool:
@@ -80,6 +84,6 @@ class Rooms:
         else:
             log.info("room_joined", room_id=room_id)
             self._world.forget(room_id)
-            self._upgrades.wake([room_id])
+            self._upgrades.wake([room_id], at_once=True)
         self._invited.discard(room_id)
         return True

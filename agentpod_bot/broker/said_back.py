@@ -79,9 +79,9 @@ class SaidBack:
 
     def not_approver(self, event: Seen, question: Question) -> None:
         """Only approvers answer; and where a reload took the question's route away, nobody does."""
-        route_of, whole = self.means.world.policy.route_of, question.whole
-        if whole.is_open and route_of(question) is None:
-            elsewhere = question.original is not None and route_of(whole) is not None
+        policy, whole = self.means.world.policy, question.whole
+        if whole.is_open and policy.has_lost(question):
+            elsewhere = question.original is not None and policy.route_of(whole) is not None
             gone = notices.not_asked_here(question, elsewhere=elsewhere, **_where(event))
             self._about(question, event, "not_asked_here", gone, most=MOST_TO_STRANGERS)
             return

@@ -61,8 +61,11 @@ class Upgrades:
         """Have each route live where it went in an earlier run. Raises `StoreUnavailable`."""
         self._means.world.settle(await self._store.run(lambda tx: tx.moves()), {})
 
-    def wake(self, rooms: Iterable[RoomId]) -> bool:
-        """Something happened in these rooms: look again now where that may matter. True where it may."""
+    def wake(self, rooms: Iterable[RoomId], *, at_once: bool = False) -> bool:
+        """Something happened in these rooms: look again now where that may matter. True where it may.
+
+        `at_once`, where the bot joined them: what was found before says nothing of them.
+        """
         world = self._means.world
         looked = {room_id for _, room_id in self._tried}
         matters = any(
@@ -70,7 +73,7 @@ class Upgrades:
         )
         if matters:
             for tried in self._tried.values():
-                tried.next_s = min(tried.next_s, tried.at_s + SOONEST_S)
+                tried.next_s = min(tried.next_s, tried.at_s + (0.0 if at_once else SOONEST_S))
         return matters
 
     def due_in_s(self) -> float:
@@ -110,13 +113,12 @@ class Upgrades:
         before = self._tried.get((name, room_id))
         if before is not None and now < before.next_s:
             return
-        if not await self._store.run(lambda tx: tx.is_replaced(room_id)):
+        caught_up = await self._store.run(lambda tx: tx.is_replaced(room_id))
+        done = await self._follow(name, room_id) if caught_up else NotFollowed.NOT_CAUGHT_UP
+        if done is NotFollowed.NOT_CAUGHT_UP:
             # What is to be read there may hold answers; once it is read, there is no reason to wait.
-            self._tried[name, room_id] = Tried(
-                NotFollowed.NOT_CAUGHT_UP, now - SOONEST_S, now + FIRST_RETRY_S, FIRST_RETRY_S
-            )
+            self._tried[name, room_id] = Tried(done, now - SOONEST_S, now + FIRST_RETRY_S, FIRST_RETRY_S)
             return
-        done = await self._follow(name, room_id)
         if isinstance(done, Moved):
             self._tried.pop((name, room_id), None)
             return
@@ -138,6 +140,8 @@ class Upgrades:
         if not self._lives_in(name, start) and not self._lives_in(name, hops[-1]):
             return NotFollowed.ELSEWHERE  # the configuration names another room by now
         target = world.room(hops[-1])
+        if target is None or not target.bot_joined:
+            return NotFollowed.NOT_CAUGHT_UP  # a sync that is older than the joining went over what was read
         done = await self._commit(lambda tx, after: move(tx, name, hops, target, after=after, means=self._means))
         if isinstance(done, Moved):
             world.settle(world.moves | {(name, left): entered for left, entered in pairwise(hops)}, {})

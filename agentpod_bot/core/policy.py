@@ -156,6 +156,11 @@ class Policy:
         wanted = question.original is None or (own.escalation is not None and own.escalation.to == route.name)
         return route if wanted else None
 
+    def has_lost(self, question: Question) -> bool:
+        """Whether no route has a question any more where it stands; where its route went on from there, one has."""
+        went_on = question.left_at_ms is not None and question.asked.route in self.routes
+        return not went_on and self.route_of(question) is None
+
     def on_behalf(self, route: Route, question: Question) -> Route:
         """A route as it is for a question of another one, whose guards hold there too.
 

@@ -80,7 +80,7 @@ def _name(token: str) -> str:
 
 
 def _one(said: Said, rejection: Rejection, scene: Scene, question: Question, token: str) -> Accept | Left:
-    if question.whole.is_open and scene.policy.route_of(question) is None:
+    if question.whole.is_open and scene.policy.has_lost(question):
         return Left(token, WhyLeft.NOT_ASKED_HERE, question)
     if not scene.may(said.sender, question):
         return Left(token, WhyLeft.NOT_APPROVER, question)
