@@ -146,10 +146,12 @@ class Inbox:
             tx.move(world.own, batch.next_batch)
             return rooms
 
-        entered = world.adopt(await self._commit(work)) | _entered(parts, world.own)
+        joined = world.adopt(await self._commit(work))
         self._breaks.clear()
-        for room_id in entered:
+        for room_id in joined:
             world.forget(room_id)  # who else is there was not in this response
+        entered = joined | _entered(parts, world.own)
+        for room_id in entered:
             try:
                 await world.refresh(room_id)
             except (MatrixError, StoreUnavailable) as error:  # read again soon, by whoever keeps rooms known
