@@ -18,7 +18,7 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from agentpod_bot.core.ids import ClientName, EventId, OptionId, RequestId, RouteName, Row, TxnId, WebhookId
+from agentpod_bot.core.ids import ClientName, EventId, OptionId, RequestId, RoomId, RouteName, Row, TxnId, WebhookId
 from agentpod_bot.core.kept import Priority
 from agentpod_bot.core.model import Attachment, Claim, Copy, Hold, Outcome, Progress, Via, Vote
 from agentpod_bot.core.room import Undecrypted
@@ -52,6 +52,7 @@ if TYPE_CHECKING:
 FOLDER = Path(__file__).parent / "golden" / "stores"
 SMALL_PAGE = 1024
 CI = ClientName("ci")
+NEXT_ROOM = RoomId("!next")
 ENCRYPTED_FILE = {
     "file": {"url": "mxc://hs.example/copy", "key": {"k": "secret"}, "iv": "iv", "hashes": {"sha256": "h"}}
 }
@@ -88,6 +89,7 @@ def fill(tx: Tx) -> None:
     copied(tx, pending.row, held.row)
     first = insert_closed(tx, number := next(numbers), ended(Outcome.SUPERSEDED))
     tx.insert(question(number, revision=first.key.revision + 1))
+    moved(tx, insert_pending(tx, next(numbers)))
     for priority in Priority:
         tx.enqueue(effect(f"effect:{priority.value}", row=queued.row, priority=priority, txn=f"txn-{priority.value}"))
     tx.enqueue(effect("unrendered", row=pending.row, content=None))
@@ -158,6 +160,14 @@ def copied(tx: Tx, *rows: Row) -> None:
     tx.withdraw_copy(rows[0], T0 + 5)
 
 
+def moved(tx: Tx, stored: Question) -> None:
+    """A question that was asked again in the room that replaced its own."""
+    tx.mark_replaced(ROOM)
+    tx.keep_move(stored.asked.route, ROOM, NEXT_ROOM, T0 + 7)
+    tx.leave(stored, NEXT_ROOM, Attachment.NONE, T0 + 7)
+    tx.post_left(stored.row, ROOM, EventId("$left"), T0 + 8)
+
+
 def readout(tx: Tx) -> dict[str, Any]:
     """All that the program can read out of a store, as JSON."""
     rows = [stored for number in range(1, 100) if (stored := tx.question(Row(number))) is not None]
@@ -180,6 +190,9 @@ def readout(tx: Tx) -> dict[str, Any]:
         "foreign": tx.foreign(ROOM, since_ms=T0),
         "seen": [tx.seen(EventId(name)) for name in ("$one", "$two", "$three")],
         "newest_seen": tx.newest_seen(ROOM),
+        "replaced": [tx.is_replaced(room_id) for room_id in (ROOM, NEXT_ROOM)],
+        "moves": [[*left, entered] for left, entered in tx.moves().items()],
+        "left": tx.left_in(ROOM, since_ms=T0),
         "undecrypted": tx.undecrypted(None, since_ms=0),
         "position": tx.position(BOT),
         "encrypted": [

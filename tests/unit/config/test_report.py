@@ -54,6 +54,7 @@ def test_the_report_has_one_line_for_each_value_and_says_where_it_came_from(site
         "routes.ops.quorum = 1   (default)",
         "routes.ops.not_requester = false   (default)",
         "routes.ops.when_unanswered = deny   (default)",
+        "routes.ops.follow_upgrades = false   (default)",
         f"routes.ops.harnesses = {json.dumps(list(KNOWN_HARNESSES))}   (default)",
         "routes.ops.reactions = seed   (default)",
         "routes.ops.max_pending = 50   (default)",
