@@ -156,7 +156,7 @@ class Daemon:
             jitter=secrets.SystemRandom().random,
             meter=self._metrics,
             renew=self._renew,
-            opener=self._crypto,
+            opener=None if self._verifying is None else self._verifying.direct_chats,
         )
         self._tokens = Tokens(tokens_of(settings))
         self._server = Server(
@@ -218,6 +218,7 @@ class Daemon:
                 tasks.create_task(self._crypto.upkeep(), name="keys")
             if self._verifying is not None:
                 tasks.create_task(self._verifying.verification.run(), name="verification")
+                tasks.create_task(self._verifying.direct_chats.run(), name="direct-chats")
             tasks.create_task(self._rooms.run(), name="rooms")
             tasks.create_task(self._sync.run(), name="sync")
             await self._sync.first_sync_done.wait()
