@@ -61,6 +61,7 @@ if TYPE_CHECKING:
     from agentpod_bot.core.kept import Backlog
     from agentpod_bot.core.policy import Policy
     from agentpod_bot.core.room import Invite
+    from agentpod_bot.matrix.e2e.control import Control
     from agentpod_bot.ports import Store, Tx
 
 log = structlog.get_logger(__name__)
@@ -191,7 +192,7 @@ class Daemon:
         async with AsyncExitStack() as doors:
             await doors.enter_async_context(self._server)
             if self._verifying is not None:
-                await doors.enter_async_context(self._verifying.control)
+                await self._open_door(doors, self._verifying.control)
             try:
                 async with asyncio.TaskGroup() as tasks:
                     running = [
@@ -275,6 +276,13 @@ class Daemon:
 
     def _follow(self, invites: Iterable[Invite]) -> None:
         self._rooms.follow(i for i in invites if self._world.policy.may_invite(i.sender, i.room_id))
+
+    async def _open_door(self, doors: AsyncExitStack, control: Control) -> None:
+        """Let `agentpod-bot verify` in; without it the daemon runs only where nobody has to be verified."""
+        if control.fits or self._world.policy.trust is not Trust.ALL:
+            await doors.enter_async_context(control)
+        else:
+            log.warning("verify_has_no_socket", path=str(control.path), why="the path of e2e.store is too long for one")
 
     async def _publish_keys(self) -> None:
         """See that the homeserver has the device's keys, and that the account's identity vouches for them."""
