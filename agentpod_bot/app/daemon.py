@@ -61,6 +61,7 @@ if TYPE_CHECKING:
     from agentpod_bot.core.kept import Backlog
     from agentpod_bot.core.policy import Policy
     from agentpod_bot.core.room import Invite
+    from agentpod_bot.matrix.e2e.control import Control
     from agentpod_bot.ports import Store, Tx
 
 log = structlog.get_logger(__name__)
@@ -156,7 +157,7 @@ class Daemon:
             jitter=secrets.SystemRandom().random,
             meter=self._metrics,
             renew=self._renew,
-            opener=self._crypto,
+            opener=None if self._verifying is None else self._verifying.direct_chats,
         )
         self._tokens = Tokens(tokens_of(settings))
         self._server = Server(
@@ -191,7 +192,7 @@ class Daemon:
         async with AsyncExitStack() as doors:
             await doors.enter_async_context(self._server)
             if self._verifying is not None:
-                await doors.enter_async_context(self._verifying.control)
+                await self._open_door(doors, self._verifying.control)
             try:
                 async with asyncio.TaskGroup() as tasks:
                     running = [
@@ -218,6 +219,7 @@ class Daemon:
                 tasks.create_task(self._crypto.upkeep(), name="keys")
             if self._verifying is not None:
                 tasks.create_task(self._verifying.verification.run(), name="verification")
+                tasks.create_task(self._verifying.direct_chats.run(), name="direct-chats")
             tasks.create_task(self._rooms.run(), name="rooms")
             tasks.create_task(self._sync.run(), name="sync")
             await self._sync.first_sync_done.wait()
@@ -275,6 +277,13 @@ class Daemon:
 
     def _follow(self, invites: Iterable[Invite]) -> None:
         self._rooms.follow(i for i in invites if self._world.may_invite(i.sender, i.room_id))
+
+    async def _open_door(self, doors: AsyncExitStack, control: Control) -> None:
+        """Let `agentpod-bot verify` in; without it the daemon runs only where nobody has to be verified."""
+        if control.fits or self._world.policy.trust is not Trust.ALL:
+            await doors.enter_async_context(control)
+        else:
+            log.warning("verify_has_no_socket", path=str(control.path), why="the path of e2e.store is too long for one")
 
     async def _publish_keys(self) -> None:
         """See that the homeserver has the device's keys, and that the account's identity vouches for them."""

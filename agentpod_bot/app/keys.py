@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from agentpod_bot.core.ids import UserId
 from agentpod_bot.core.policy import Trust
-from agentpod_bot.errors import ConfigurationError, HomeserverUnavailable
+from agentpod_bot.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from agentpod_bot.matrix.e2e.control import Control
     from agentpod_bot.matrix.e2e.cross_signing import CrossSigning
     from agentpod_bot.matrix.e2e.crypto import Crypto
+    from agentpod_bot.matrix.e2e.direct import DirectChats
     from agentpod_bot.matrix.e2e.identities import Identities
     from agentpod_bot.matrix.e2e.thread import Keys
     from agentpod_bot.matrix.e2e.vault import Vault
@@ -34,6 +35,7 @@ class Verifying:
 
     cross_signing: CrossSigning
     verification: Verification
+    direct_chats: DirectChats
     control: Control
 
 
@@ -68,6 +70,7 @@ class OpenKeys:
         """What answers approvers who verify the bot, and hears what came in for that."""
         from agentpod_bot.matrix.e2e.control import Control  # noqa: PLC0415 - needs the extra
         from agentpod_bot.matrix.e2e.delivery import Delivery  # noqa: PLC0415 - likewise
+        from agentpod_bot.matrix.e2e.direct import DirectChats  # noqa: PLC0415 - likewise
         from agentpod_bot.matrix.e2e.verification import Verification  # noqa: PLC0415 - likewise
 
         cross_signing = self.cross_signing(crypto, client)
@@ -81,8 +84,18 @@ class OpenKeys:
         )
         crypto.on_to_device = verification.hear
         crypto.on_verification = lambda room_id, event, _origin: verification.hear_in_room(room_id, event)
-        control = Control(self._vault.folder, verification, self._identities, cross_signing, crypto)
-        return Verifying(cross_signing=cross_signing, verification=verification, control=control)
+        return Verifying(
+            cross_signing=cross_signing,
+            verification=verification,
+            direct_chats=DirectChats(
+                crypto,
+                client,
+                clock,
+                is_approver=lambda user_id: is_approver(world, user_id),
+                configured=world.heard,
+            ),
+            control=Control(self._vault.folder, verification, self._identities, cross_signing, crypto),
+        )
 
     async def close(self) -> None:
         """Close the keys' file."""
@@ -106,9 +119,8 @@ class Speaker:
         if self.world.policy.trust is Trust.VERIFIED:
             await self.client.send(room_id, kind, content, txn_id)
             return
-        room = self.world.room(room_id)
-        if room is None:
-            raise HomeserverUnavailable("the room is not known now")
+        # A direct chat is none of the configured rooms: what it is now is asked for.
+        room = self.world.room(room_id) or await self.homeserver.room_state(room_id)
         await self.homeserver.send(room, kind, content, txn_id)
 
 

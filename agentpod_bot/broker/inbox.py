@@ -68,7 +68,7 @@ from agentpod_bot.core.trust import ends_something
 from agentpod_bot.errors import MatrixError, StoreUnavailable, Unavailable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from agentpod_bot.broker.commit import Commit
     from agentpod_bot.broker.rooms import Rooms
@@ -124,6 +124,10 @@ class Inbox:
         since_ms = self._means.clock.now_ms() - KEPT_MS
         kept = await self._store.run(lambda tx: tx.undecrypted(sessions, since_ms=since_ms))
         return tuple((each.room_id, each.event) for each in kept)
+
+    def switched_on(self, parts: Sequence[RoomBatch]) -> None:
+        """Nothing goes in clear into these rooms any more, though what they said is not handled yet."""
+        self._means.world.switch_on(parts)
 
     async def handle(self, batch: Batch) -> None:
         """Handle one response. Raises `Unavailable` where it has to be handled again later."""

@@ -56,6 +56,10 @@ FIRST_RETRY_MS = 500
 LONGEST_RETRY_MS = 60_000
 SHUT_RETRY_MS = 5_000
 """A room into which nothing may be sent now is looked at again after so long."""
+FIRST_EDIT_MS = 60_000
+LONGEST_EDIT_MS = 3_600_000
+MOST_EDITS = 30
+"""So often, for about a day, an edit that shows a question's end is tried where the homeserver refuses it."""
 CALM_MS = 600_000
 """Keycaps are seeded only by an account that saw no 429 for so long."""
 ROOM_TROUBLE = frozenset({403, 404})
@@ -387,6 +391,11 @@ class Outbox:
             self._means.world.forget(effect.room_id)
 
         def work(tx: Tx, after: After) -> None:
+            if effect.priority is Priority.EDIT and effect.attempts < MOST_EDITS:
+                # The room would show the question as open for good; who may send there can change.
+                wait_ms = min(LONGEST_EDIT_MS, FIRST_EDIT_MS << effect.attempts - 1)
+                tx.postpone(effect.effect_id, self._means.clock.now_ms() + wait_ms)
+                return
             tx.abandon(effect.effect_id, error.errcode)
             question = question_of(tx, effect)
             if question is not None and question.left_at_ms is not None:

@@ -96,8 +96,9 @@ def demo(
     ] = None,
     keep: Annotated[bool, typer.Option("--keep", help="Keep the folder with everything in it.")] = False,
     encrypted: Annotated[
-        bool, typer.Option("--encrypted/--plain", help="Have the room encrypted, as most rooms are.")
-    ] = False,
+        bool | None,
+        typer.Option("--encrypted/--plain", help="Whether the room is encrypted (default: with the extra e2e)."),
+    ] = None,
 ) -> None:
     """Start a private homeserver, ask three questions in a room there, and let you answer them.
 
@@ -106,8 +107,10 @@ def demo(
     come back to the one who asked. With --answers or --script, as many questions are
     asked as there are answers, at most three.
     """
-    from agentpod_bot.demo.talk import DemoOptions, run_demo  # noqa: PLC0415 - only this command needs it
+    from agentpod_bot.cli.making_keys import can_make_keys  # noqa: PLC0415 - only this command needs it
+    from agentpod_bot.demo.talk import DemoOptions, run_demo  # noqa: PLC0415 - likewise
 
+    encrypted = can_make_keys() if encrypted is None else encrypted
     raise typer.Exit(asyncio.run(run_demo(DemoOptions(answers=answers, script=script, keep=keep, encrypted=encrypted))))
 
 

@@ -39,12 +39,17 @@ def doctor(*, config: Config = None) -> None:
 def backup(
     file: Annotated[Path, typer.Argument(help="Where to write the copy; nothing may be there yet.", metavar="FILE")],
     *,
+    keys: Annotated[
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Also copy the keys of the bot's device, into a new folder."),
+    ] = None,
     config: Config = None,
 ) -> None:
     """Copy the store into FILE, while the daemon runs or not, and check the copy.
 
     The copy is the store as it is at one moment, one file of mode 0600; it holds raw
-    commands, as the store does. To restore it: docs/store.md.
+    commands, as the store does. The keys are encrypted with the secret in
+    e2e.pickle_key_file, which is not copied. To restore them: docs/store.md.
     """
     from agentpod_bot.config.load import store_path  # noqa: PLC0415 - slow to import
     from agentpod_bot.store.backup import back_up  # noqa: PLC0415 - likewise
@@ -57,3 +62,22 @@ def backup(
     except (FileNotFoundError, NotADirectoryError, PermissionError, IsADirectoryError) as error:
         raise Stopped(ExitCode.USAGE, f"cannot write {file}: {error.strerror}") from error
     typer.echo(f"{file}: {copied.size} bytes, {copied.questions} questions, {copied.open_questions} of them open.")
+    if keys is not None:
+        _copy_keys(config, keys)
+
+
+def _copy_keys(config: Path | None, target: Path) -> None:
+    import sqlite3  # noqa: PLC0415 - only needed here
+
+    from agentpod_bot.config.load import keys_folder  # noqa: PLC0415 - slow to import
+    from agentpod_bot.matrix.e2e.copying import copy_vault  # noqa: PLC0415 - needs the extra
+
+    folder = keys_folder(config, os.environ)
+    try:
+        copy_vault(folder, target)
+    except FileExistsError as error:
+        raise Stopped(ExitCode.USAGE, f"{target} exists already; name another folder") from error
+    except (OSError, sqlite3.Error) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise Stopped(ExitCode.USAGE, f"the keys in {folder} cannot be copied to {target}: {reason}") from error
+    typer.echo(f"{target}: the keys of the bot's device.")

@@ -56,13 +56,12 @@ def log_in(options: LoginOptions) -> tuple[str, ...]:
     if options.keys is not None:
         check(options.keys)
     with quiet("nio"), kept(options.output, replace=options.force) as file:
-        pickle_key = None if options.keys is None else pickle_key_of(options.keys.pickle_key_file)
         password = password_of(options)
         try:
             user_id, device_id, access_token = asyncio.run(login(url, options.user, password, options.device_name))
         except HomeserverUnreachable as fault:
             raise HomeserverUnreachable(f"cannot log in at {url}: {fault}") from fault
-        if options.keys is not None and pickle_key is not None:
+        if options.keys is not None:
             from agentpod_bot.matrix.e2e.making import NewDevice, make_keys  # noqa: PLC0415 - needs the extra
 
             made = NewDevice(
@@ -70,6 +69,7 @@ def log_in(options: LoginOptions) -> tuple[str, ...]:
             )
             reset = options.keys.reset_identity
             try:
+                pickle_key = pickle_key_of(options.keys.pickle_key_file)
                 trouble = asyncio.run(make_keys(made, options.keys.folder, pickle_key, reset_identity=reset))
             except CannotStart as fault:
                 raise Stopped(

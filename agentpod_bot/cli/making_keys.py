@@ -45,6 +45,8 @@ def check(options: KeysOptions) -> None:
             ExitCode.USAGE,
             f"{options.folder} holds the keys of another device; give another --e2e-store, or move it away",
         )
+    if options.pickle_key_file.exists():
+        pickle_key_of(options.pickle_key_file)
 
 
 def pickle_key_of(path: Path) -> str:

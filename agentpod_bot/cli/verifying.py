@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import aiohttp
 
 SOCKET: Final = "control.sock"
+LONGEST_SOCKET: Final = 107
 CALL_S: Final = 60.0
 """Longer than the daemon ever holds a call that waits for news."""
 LONGEST: Final = 255
@@ -91,7 +92,13 @@ def socket_of(config: Path | None) -> Path:
         raise Stopped(
             ExitCode.CONFIGURATION, "e2e.pickle_key_file: without it the bot has no keys, and nothing to verify"
         )
-    return settings.crypto_folder / SOCKET
+    door = settings.crypto_folder / SOCKET
+    if len(str(door).encode()) > LONGEST_SOCKET:
+        raise Stopped(
+            ExitCode.CONFIGURATION,
+            f"e2e.store: {door} is longer than the {LONGEST_SOCKET} bytes that a Unix socket's path may have",
+        )
+    return door
 
 
 def verify_one(door: Path, known: str | None) -> ExitCode:

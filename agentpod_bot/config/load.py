@@ -16,7 +16,7 @@ from pydantic import TypeAdapter, ValidationError
 from agentpod_bot.config import consistency, credentials, document, environment, keys, values
 from agentpod_bot.config.credentials import MIN_CHARACTERS as SECRET_CHARACTERS
 from agentpod_bot.config.fault import Fault, dotted, nearest, shown
-from agentpod_bot.config.model import Section, Settings, Written, listen_unless_socket
+from agentpod_bot.config.model import Section, Settings, Written, crypto_folder, listen_unless_socket
 from agentpod_bot.config.source import Default, Source
 from agentpod_bot.errors import ConfigurationError
 
@@ -55,6 +55,13 @@ def store_path(path: Path | None, environ: Mapping[str, str]) -> Path:
     `ConfigurationError`.
     """
     return Loading(find(path, environ), environ).store_path()
+
+
+def keys_folder(path: Path | None, environ: Mapping[str, str]) -> Path:
+    """Where the keys of the bot's device are, or would be; likewise."""
+    file = find(path, environ)
+    named: Path | None = Loading(file, environ).only("e2e")["store"]
+    return crypto_folder(store_path(file, environ), named)
 
 
 def find(path: Path | None, environ: Mapping[str, str]) -> Path:
@@ -126,18 +133,21 @@ class Loading:
 
     def store_path(self) -> Path:
         """Only this key read, by the same rules as with everything else."""
-        at: fault.Path = ("store", "path")
+        found: Path = self.only("store")["path"]
+        return found
+
+    def only(self, section: str) -> Mapping[str, Any]:
+        """What is read of one section alone, by attribute."""
         self._override()
-        part = self._parts[at[:-1]]
+        part = self._parts[section,]
         if not part.broken:
             self._find_placeholders(part)
             self._read(part)
         # What is misspelt might be this very section.
-        self._faults = [f for f in self._faults if len(f.at) <= 1 or f.at[0] not in keys.SECTIONS or f.at[0] == at[0]]
+        self._faults = [f for f in self._faults if len(f.at) <= 1 or f.at[0] not in keys.SECTIONS or f.at[0] == section]
         if self._faults:
             raise ConfigurationError(*self._lines())
-        found: Path = part.read["path"]
-        return found
+        return part.read
 
     def _written(self) -> Iterator[Partial]:
         """The sections of the file, without what no section has."""

@@ -345,6 +345,11 @@ class LogSettings(Section):
     format: Literal["auto", "json", "console"] = "auto"
 
 
+def crypto_folder(store: Path, named: Path | None) -> Path:
+    """Where the keys of the bot's device are: where `e2e.store` says, else beside the store."""
+    return store.parent / "crypto" if named is None else named
+
+
 class Settings(Section):
     """The whole configuration. Names are keys: of clients as the room shows them, of routes as requests name them."""
 
@@ -361,7 +366,7 @@ class Settings(Section):
     @property
     def crypto_folder(self) -> Path:
         """Where the keys of the bot's device are."""
-        return self.store.path.parent / "crypto" if self.e2e.store is None else self.e2e.store
+        return crypto_folder(self.store.path, self.e2e.store)
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:

@@ -47,6 +47,10 @@ def escalation(value: object) -> Escalation:
     return Escalation(after_ms, RouteName(to))
 
 
+LEAST_LOUD_MINUTES = 120
+"""Clocks skip an hour once a year, here and there a little more: what is not quiet must outlast that."""
+
+
 def quiet_hours(value: object) -> QuietHours:
     """Read `{from, to, timezone}`: two clock times, and the IANA name of a time zone."""
     if isinstance(value, QuietHours):
@@ -55,7 +59,13 @@ def quiet_hours(value: object) -> QuietHours:
     start, end = (clock_time(key, written[key]) for key in ("from", "to"))
     if start == end:
         raise ValueError("has the same time in `from` and `to`")
+    if (_minutes(start) - _minutes(end)) % (24 * 60) < LEAST_LOUD_MINUTES:
+        raise ValueError("leaves less than two hours of the day; a change of the clocks could skip all of them")
     return QuietHours(start, end, time_zone(written["timezone"]))
+
+
+def _minutes(at: time) -> int:
+    return at.hour * 60 + at.minute
 
 
 def mapping(value: object, keys: tuple[str, ...], *, like: str) -> Mapping[str, Any]:

@@ -49,7 +49,7 @@ def parse_opened(event: Mapping[str, Any], opening: Opening, *, own: UserId) -> 
             found = parse(clear, own=own)
             if found is None:
                 return None
-            if clear.get("type") not in SAID_ENCRYPTED:
+            if clear.get("type") not in SAID_ENCRYPTED or _is_bared_edit(clear):
                 found = Unheeded(event_id=found.event_id, sender=found.sender, ts=found.ts)
             return replace(found, origin=origin, ciphertext=ciphertext)
         case NoKey(session_id=session_id):
@@ -59,3 +59,12 @@ def parse_opened(event: Mapping[str, Any], opening: Opening, *, own: UserId) -> 
             return found
         case Unreadable():
             return parse(event, own=own)
+
+
+def _is_bared_edit(clear: Mapping[str, Any]) -> bool:
+    """Whether an edit lost the relation that says so, which stands outside its ciphertext: it is no new message."""
+    content = clear.get("content")
+    if not isinstance(content, dict) or "m.new_content" not in content:
+        return False
+    relation = content.get("m.relates_to")
+    return not isinstance(relation, dict) or relation.get("rel_type") != "m.replace"

@@ -10,6 +10,7 @@ from agentpod_bot.core.ids import EventId, RoomId, UserId
 from agentpod_bot.core.room import Invite, RoomBatch
 from agentpod_bot.errors import HomeserverUnavailable
 from agentpod_bot.matrix.events import (
+    ENCRYPTION,
     STATE_TYPES,
     TIMELINE_TYPES,
     VERIFICATION,
@@ -89,6 +90,12 @@ def invites_of(response: Mapping[str, Any], own: UserId) -> tuple[Invite, ...]:
         for room_id, content in invited.items()
         if (sender := inviter(_object(_object(content).get("invite_state")).get("events"), own=own)) is not None
     )
+
+
+def switches_on(part: Part) -> bool:
+    """Whether an event of the part switches encryption on, or says that it is."""
+    events = (*part.state, *part.timeline)
+    return any(isinstance(event, dict) and event.get("type") == ENCRYPTION and "state_key" in event for event in events)
 
 
 def events_of(part: Part, past: Iterable[object]) -> dict[EventId, dict[str, Any]]:

@@ -17,10 +17,19 @@ from agentpod_bot.core.room import Batch, RoomBatch
 from agentpod_bot.errors import AgentpodError, MatrixError, RateLimited, Refused, TokenRefused, Unavailable
 from agentpod_bot.matrix.gap import Past, missing
 from agentpod_bot.matrix.opened import Opened, parse_opened
-from agentpod_bot.matrix.response import SYNC_FILTER, Part, events_of, invites_of, next_batch_of, parts_of, room_batch
+from agentpod_bot.matrix.response import (
+    SYNC_FILTER,
+    Part,
+    events_of,
+    invites_of,
+    next_batch_of,
+    parts_of,
+    room_batch,
+    switches_on,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from agentpod_bot.core.ids import EventId, RoomId, UserId
     from agentpod_bot.core.room import RoomEvent
@@ -80,6 +89,10 @@ class SyncHandler(Protocol):
 
     async def undecrypted(self, sessions: frozenset[RoomKey] | None) -> tuple[tuple[RoomId, Mapping[str, Any]], ...]:
         """Kept raw events that could not be read, of these sessions or (None) all, oldest first, with their rooms."""
+        ...
+
+    def switched_on(self, parts: Sequence[RoomBatch]) -> None:
+        """Parts of the response that will be handled next switch encryption on."""
         ...
 
     async def handle(self, batch: Batch) -> None:
@@ -161,6 +174,7 @@ class SyncLoop:
         self._failures = 0
         self._renew = renew
         self._opener = opener
+        self._new_keys: frozenset[RoomKey] = frozenset()
         self._renewed = False
         self._again = asyncio.Event()
         self._begun = 0
@@ -205,10 +219,16 @@ class SyncLoop:
         response = await self._response()
         own = self._source.user_id
         heard = self._handler.rooms()
-        new_keys = frozenset() if self._opener is None else await self._opener.take(response)
-        rooms = [await self._filled(part, own) for part in parts_of(response, heard)]
         if self._opener is not None:
-            rooms = await self._recovered(self._opener, rooms, new_keys)
+            # The same response again brings no keys again: they are kept until what they open is handled.
+            self._new_keys |= await self._opener.take(response)
+        parts = parts_of(response, heard)
+        # What pages and decrypts takes its time, in which nothing may go out in clear any more.
+        if switching := [room_batch(part, (), own) for part in parts if switches_on(part)]:
+            self._handler.switched_on(switching)
+        rooms = [await self._filled(part, own) for part in parts]
+        if self._opener is not None:
+            rooms = await self._recovered(self._opener, rooms, self._new_keys)
         return Batch(next_batch=next_batch_of(response), rooms=tuple(rooms), invites=invites_of(response, own))
 
     async def _response(self) -> dict[str, Any]:
@@ -269,6 +289,7 @@ class SyncLoop:
             self._failures = 0
             self._lost_position = False
         self._since = batch.next_batch
+        self._new_keys = frozenset()
         self.last_good_sync = self._clock.monotonic()
         if self._asked == self._begun:
             self.first_sync_done.set()

@@ -127,6 +127,18 @@ const calls = {
         await crypto.getUserDeviceInfo([user_id], true);
         await follow(await crypto.requestVerificationDM(user_id, room_id));
     },
+    // As clients do where a person presses "verify" in somebody's profile, and there is no direct chat yet.
+    async verify_in_direct_chat({ user_id }) {
+        const encryption = { algorithm: "m.megolm.v1.aes-sha2" };
+        const { room_id } = await client.createRoom({
+            preset: "trusted_private_chat",
+            is_direct: true,
+            invite: [user_id],
+            initial_state: [{ type: "m.room.encryption", state_key: "", content: encryption }],
+        });
+        await crypto.getUserDeviceInfo([user_id], true);
+        await follow(await crypto.requestVerificationDM(user_id, room_id));
+    },
     async match() {
         await sas.confirm();
     },

@@ -127,9 +127,11 @@ async def test_who_is_no_approver_is_turned_away(
     assert bot.verification.all() == ()
 
 
-@pytest.mark.parametrize("trust", ["all", "verified"])
+@pytest.mark.parametrize(
+    ("trust", "where"), [("all", "direct chat"), ("verified", "direct chat"), ("verified", "room")]
+)
 async def test_the_commands_make_a_device_that_a_strict_client_verifies_and_reads(
-    synapse: PrivateSynapse, two: Two, client: StrictClient, tmp_path: Path, trust: str
+    synapse: PrivateSynapse, two: Two, client: StrictClient, tmp_path: Path, *, trust: str, where: str
 ) -> None:
     """`login`, then the daemon, then `verify`: as whoever sets the bot up goes through it."""
     (tmp_path / "password").write_text(two.pod.password)
@@ -149,7 +151,10 @@ async def test_the_commands_make_a_device_that_a_strict_client_verifies_and_read
     try:
         await daemon.start()
         await client.know(two.pod, two.room_id)
-        await client.call("verify_in_room", user_id=two.pod.user_id, room_id=two.room_id)
+        if where == "room":
+            await client.call("verify_in_room", user_id=two.pod.user_id, room_id=two.room_id)
+        else:
+            await client.call("verify_in_direct_chat", user_id=two.pod.user_id)
         theirs = await client.event("emoji")
         shown = await daemon.until_logged("verification_emoji")
         assert [each.partition(" ")[0] for each in shown["emoji"].split(" · ")] == [each for each, _ in theirs["emoji"]]

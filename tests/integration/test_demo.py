@@ -53,8 +53,9 @@ async def play(folder: Path, *arguments: str) -> Played:
     return Played(process.returncode or 0, output.decode())
 
 
-async def test_one_answer_is_given_and_comes_back_and_nothing_is_left(tmp_path: Path) -> None:
-    played = await play(tmp_path, "--answers", "1")
+@pytest.mark.parametrize("kind", ["--encrypted", "--plain"])
+async def test_one_answer_is_given_and_comes_back_and_nothing_is_left(tmp_path: Path, kind: str) -> None:
+    played = await play(tmp_path, "--answers", "1", kind)
     assert played.code == 0, played.output
     assert "Decided: Allow once (allow_once), by @you:localhost, via number." in played.output
     assert '"status": "decided"' in played.output

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections import Counter
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any
@@ -384,6 +385,33 @@ async def test_a_first_question_is_readable_though_it_is_asked_as_soon_as_the_da
             assert encrypted(owner, [question]) == [True]
         daemon.kill()
         await daemon.ended()
+    assert owner.undecryptable == set()
+
+
+async def test_with_keys_from_an_older_backup_what_is_asked_can_be_read_and_what_is_answered_counts(
+    daemon: Daemon, owner: E2EPerson, cast: Cast
+) -> None:
+    """A restored Olm session is behind what the other side knows: whoever goes on with it is read by nobody."""
+    crypto, backup = daemon.folder / "crypto", daemon.folder / "backup of crypto"
+
+    async def one_round(request_id: str) -> None:
+        await daemon.start()
+        async with daemon.harness() as harness:
+            await harness.asked(request_id=request_id)
+            question = await said.question(owner, cast.room_id, request_id)
+            owner.forget_session(cast.room_id)
+            await owner.reply(cast.room_id, question["event_id"], "1")
+            assert (await harness.view(request_id, wait_s=20))["status"] == "decided"
+        daemon.terminate()
+        await daemon.ended()
+
+    await one_round("r1")
+    shutil.copytree(crypto, backup)
+    for number in range(2, 5):
+        await one_round(f"r{number}")
+    shutil.rmtree(crypto)
+    shutil.copytree(backup, crypto)
+    await one_round("r5")
     assert owner.undecryptable == set()
 
 

@@ -60,6 +60,13 @@ class Memory:
     async def oldest_open_ts(self, room_id: RoomId) -> int | None:
         return self.oldest_open.get(room_id)
 
+    async def undecrypted(self, _sessions: object) -> tuple[()]:
+        """Nothing was kept."""
+        return ()
+
+    def switched_on(self, _parts: object) -> None:
+        """Nothing is sent here."""
+
     async def handle(self, batch: Batch) -> None:
         if self.failures:
             raise self.failures.pop(0)

@@ -64,6 +64,11 @@ class Control:
         )
         self._runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=1.0)
 
+    @property
+    def fits(self) -> bool:
+        """Whether the path is short enough for a socket."""
+        return is_short(self.path)
+
     async def __aenter__(self) -> Self:
         """Begin to listen. Raises `ConfigurationError` where the socket cannot be had."""
         listening = bound(self.path)
@@ -158,9 +163,14 @@ def shown_as(one: Open) -> dict[str, Any]:
             return shown | {"state": "cancelled", "code": code if code in set(Code) else "other", "by_us": by_us}
 
 
+def is_short(path: Path) -> bool:
+    """Whether a Unix socket can have this path."""
+    return len(str(path).encode()) <= LONGEST_PATH
+
+
 def bound(path: Path) -> socket.socket:
     """A Unix socket of mode 0600, in the place of one that was left behind. Raises `ConfigurationError`."""
-    if len(str(path).encode()) > LONGEST_PATH:
+    if not is_short(path):
         raise ConfigurationError(
             f"e2e.store: {path} is longer than the {LONGEST_PATH} bytes that a Unix socket's path may have"
         )

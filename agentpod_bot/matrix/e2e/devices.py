@@ -115,7 +115,10 @@ class Devices:
         """
         lacking: tuple[DeviceKeys, ...] = await self._run(lambda machine: machine.without_session(devices))
         now = self._monotonic()
-        await self.claim([device for device in lacking if self._claim_at.get(device, (0.0, 0.0))[0] <= now])
+        due = [device for device in lacking if self._claim_at.get(device, (0.0, 0.0))[0] <= now]
+        old: tuple[DeviceKeys, ...] = await self._run(lambda machine: machine.from_before(devices))
+        await self.claim([*due, *old])
+        await self._run(lambda machine: machine.renewed(old))
         still: tuple[DeviceKeys, ...] = await self._run(lambda machine: machine.without_session(lacking))
         for device in lacking:
             if device not in still:

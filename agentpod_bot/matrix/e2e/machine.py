@@ -92,6 +92,11 @@ class Machine:
         self._vault = vault
         self._store = store
         self._olm = olm
+        self._from_before = {key for key, sessions in olm.session_store.items() if sessions}
+        """Keys of devices whose sessions are of an earlier run. They may be older than the other side knows:
+
+        a vault that was brought back from a backup would go on with what was used up since.
+        """
 
     @classmethod
     def make(cls, vault: Vault) -> Machine:
@@ -254,6 +259,14 @@ class Machine:
     def without_session(self, devices: Iterable[DeviceKeys]) -> tuple[DeviceKeys, ...]:
         """Those of the devices to which nothing can be encrypted yet."""
         return tuple(device for device in devices if self._olm.session_store.get(device.curve25519) is None)
+
+    def from_before(self, devices: Iterable[DeviceKeys]) -> tuple[DeviceKeys, ...]:
+        """Those of the devices with which a session of an earlier run is used, until `renewed`."""
+        return tuple(device for device in devices if device.curve25519 in self._from_before)
+
+    def renewed(self, devices: Iterable[DeviceKeys]) -> None:
+        """They were asked for a key to begin anew with; one that had none goes on with the session of before."""
+        self._from_before -= {device.curve25519 for device in devices}
 
     def wedged(self) -> tuple[DeviceKeys, ...]:
         """Devices whose messages could not be read: they need a new session."""

@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from tests.unit.cli.conftest import Command
 
 TOKEN = "syt_made_up_token"
-WORDS = ("login", "--homeserver", "https://example.org", "--user", "pod")
+WORDS = ("login", "--homeserver", "https://example.org", "--user", "pod", "--no-e2e")
+WITH_KEYS = (*WORDS[:-1], "--e2e")
 
 
 @pytest.fixture
@@ -110,3 +111,73 @@ def test_a_folder_that_is_not_there_is_said(command: Command, asked: list[Any], 
     assert result.exit_code == 2
     assert "cannot write" in result.stderr
     assert asked == []
+
+
+@pytest.fixture
+def keys_made(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
+    """What keys were made of; nothing is made."""
+    calls: list[tuple[Any, ...]] = []
+
+    async def make_keys(device: Any, folder: Path, pickle_key: str, *, reset_identity: bool) -> str | None:
+        calls.append((device.device_id, folder, pickle_key, reset_identity))
+        return "somebody else made its identity" if device.password == "not ours" else None
+
+    monkeypatch.setattr("agentpod_bot.matrix.e2e.making.make_keys", make_keys)
+    return calls
+
+
+@pytest.mark.usefixtures("asked")
+def test_a_new_device_gets_keys_and_the_settings_that_name_them(
+    command: Command, keys_made: list[Any], tmp_path: Path
+) -> None:
+    path = tmp_path / "access_token"
+    result = command(*WITH_KEYS, "--output", str(path), "--password-file", "-", input="right")
+    assert result.exit_code == 0, result.output
+    secret = tmp_path / "pickle_key"
+    [(device_id, folder, pickle_key, reset)] = keys_made
+    assert (device_id, folder, reset) == ("DEVICE", tmp_path / "crypto", False)
+    assert secret.read_text().strip() == pickle_key
+    assert stat.S_IMODE(secret.stat().st_mode) == 0o600
+    assert pickle_key not in result.output
+    printed = result.stdout.splitlines()
+    assert f'  store: "{folder}"' in printed
+    assert f'  pickle_key_file: "{secret}"' in printed
+    assert "warn" not in result.output
+
+
+@pytest.mark.usefixtures("asked")
+def test_a_secret_that_is_there_is_used_and_not_replaced(
+    command: Command, keys_made: list[Any], tmp_path: Path
+) -> None:
+    secret = tmp_path / "pickle_key"
+    secret.touch(mode=0o600)
+    secret.write_text("a secret that was there before\n".replace(" ", "-"))
+    words = (*WITH_KEYS, "--output", str(tmp_path / "access_token"), "--password-file", "-")
+    assert command(*words, input="right").exit_code == 0
+    assert keys_made[0][2] == "a-secret-that-was-there-before"
+
+
+@pytest.mark.parametrize("there", ["keys", "open secret"])
+def test_where_keys_could_not_be_made_nobody_is_logged_in(
+    command: Command, asked: list[Any], tmp_path: Path, there: str
+) -> None:
+    if there == "keys":
+        (tmp_path / "crypto").mkdir()
+        (tmp_path / "crypto" / "keys.db").touch()
+    else:
+        (tmp_path / "pickle_key").write_text("a-secret-that-everybody-reads")
+        (tmp_path / "pickle_key").chmod(0o644)
+    words = (*WITH_KEYS, "--output", str(tmp_path / "access_token"), "--password-file", "-")
+    result = command(*words, input="right")
+    assert result.exit_code == 2
+    assert ("--e2e-store" if there == "keys" else "chmod") in result.stderr
+    assert asked == []
+    assert not (tmp_path / "access_token").exists()
+
+
+@pytest.mark.usefixtures("asked", "keys_made")
+def test_an_identity_that_is_not_the_bots_is_told_and_the_login_stands(command: Command, tmp_path: Path) -> None:
+    words = (*WITH_KEYS, "--output", str(tmp_path / "access_token"), "--password-file", "-")
+    result = command(*words, input="not ours")
+    assert result.exit_code == 0
+    assert "somebody else made its identity" in result.stdout

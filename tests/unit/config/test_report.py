@@ -70,6 +70,10 @@ def test_the_report_has_one_line_for_each_value_and_says_where_it_came_from(site
         "requests.max_pending = 500   (default)",
         "audit.retention = 400d   (default)",
         "store.path = /var/lib/agentpod-bot/agentpod.db   (default)",
+        "e2e.store = null   (default)",
+        "e2e.pickle_key_file = null   (default)",
+        "e2e.pickle_key = null   (default)",
+        "e2e.trust = all   (default)",
         "log.level = info   (default)",
         "log.format = auto   (default)",
     ]

@@ -83,7 +83,8 @@ minutes = st.integers(0, 24 * 60 - 1).map(lambda minute: time(*divmod(minute, 60
 @given(start=minutes, end=minutes, at_ms=st.integers(1_790_000_000_000, 1_830_000_000_000))
 def test_at_its_end_it_is_quiet_no_more_and_it_was_till_then(start: time, end: time, at_ms: int) -> None:
     hours = QuietHours(start, end, BERLIN)
-    if start == end or not hours.holds(at_ms):
+    loud = (start.hour * 60 + start.minute - end.hour * 60 - end.minute) % (24 * 60)
+    if loud < 120 or not hours.holds(at_ms):  # the configuration refuses what a change of the clocks could skip
         return
     ends_ms = hours.end_of(at_ms)
     assert at_ms < ends_ms <= at_ms + 26 * 3_600_000

@@ -3,18 +3,18 @@ from __future__ import annotations
 import asyncio
 import socket
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import aiohttp
 import pytest
 
 from agentpod_bot.errors import ConfigurationError
-from agentpod_bot.matrix.e2e.control import Control
+from agentpod_bot.matrix.e2e.control import Control, is_short
 from tests.unit.matrix.e2e.verifier import CANCEL, MAC, OWNER, REQUEST, Bot
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
-    from pathlib import Path
 
 
 def control_of(bot: Bot, folder: Path) -> Control:
@@ -149,3 +149,8 @@ async def test_whatever_the_other_side_says_is_not_repeated(bot: Bot, tmp_path: 
 async def test_a_version_that_is_no_number_is_refused(bot: Bot, tmp_path: Path) -> None:
     async with serving(bot, tmp_path) as session, session.get("/verifications?after=x") as response:
         assert response.status == 400
+
+
+def test_a_path_that_a_socket_cannot_have_is_known_as_such() -> None:
+    assert is_short(Path("/" + "a" * 106))
+    assert not is_short(Path("/" + "a" * 107))
