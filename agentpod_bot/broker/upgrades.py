@@ -56,6 +56,7 @@ class Upgrades:
         self._means = means
         self._commit = commit
         self._tried: dict[tuple[RouteName, RoomId], Tried] = {}
+        self._wakes = 0
 
     async def recover(self) -> None:
         """Have each route live where it went in an earlier run. Raises `StoreUnavailable`."""
@@ -72,6 +73,7 @@ class Upgrades:
             room_id in looked or world.is_awaited(room_id) or _is_replaced(world.room(room_id)) for room_id in rooms
         )
         if matters:
+            self._wakes += 1
             for tried in self._tried.values():
                 tried.next_s = min(tried.next_s, tried.at_s + (0.0 if at_once else SOONEST_S))
         return matters
@@ -113,6 +115,7 @@ class Upgrades:
         before = self._tried.get((name, room_id))
         if before is not None and now < before.next_s:
             return
+        wakes = self._wakes
         caught_up = await self._store.run(lambda tx: tx.is_replaced(room_id))
         done = await self._follow(name, room_id) if caught_up else NotFollowed.NOT_CAUGHT_UP
         if done is NotFollowed.NOT_CAUGHT_UP:
@@ -125,7 +128,9 @@ class Upgrades:
         if before is None or before.why is not done:
             log.warning("upgrade_not_followed", route=name, room_id=room_id, why=done.value)
         wait_s = FIRST_RETRY_S if before is None else min(LONGEST_RETRY_S, before.wait_s * 2)
-        self._tried[name, room_id] = Tried(done, now, now + wait_s, wait_s)
+        # What happened during the try may have come too late for it.
+        next_s = now + (wait_s if wakes == self._wakes else SOONEST_S)
+        self._tried[name, room_id] = Tried(done, now, next_s, wait_s)
 
     async def _follow(self, name: RouteName, start: RoomId) -> Moved | NotFollowed:
         """Go as far as the upgrades lead, if every condition holds there."""
