@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from agentpod_bot.core.ids import RoomId, UserId
+from agentpod_bot.core.room import Origin
 from agentpod_bot.errors import HomeserverUnavailable, RateLimited, Refused, StoreUnavailable, Unavailable
+from agentpod_bot.matrix.opened import NoKey, Opened
 from agentpod_bot.matrix.sync import POLL_MS, SyncLoop
 from tests.matrix.loop_parts import Memory, StepClock, loop_of, running
 
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from agentpod_bot.core.ids import EventId
+    from agentpod_bot.matrix.opened import Opening
 
 OPS = RoomId("!ops")
 
@@ -185,3 +188,87 @@ async def test_answers_handling_and_failures_are_measured() -> None:
 def test_a_poll_is_over_before_readiness_has_to_know_of_a_dead_token() -> None:
     """A homeserver lets a poll wait that began with a good token."""
     assert POLL_MS <= 8_000
+
+
+class Keys:
+    """Opens what it has a key for; a response brings the keys that it names once."""
+
+    def __init__(self) -> None:
+        self.given: set[str] = set()
+
+    async def take(self, response: Mapping[str, Any]) -> frozenset[tuple[RoomId, str]]:
+        new = set(response.get("keys", ())) - self.given
+        self.given |= new
+        return frozenset((OPS, session_id) for session_id in new)
+
+    async def read(self, _room_id: RoomId, event: Mapping[str, Any]) -> Opening | None:
+        if event["type"] != "m.room.encrypted":
+            return None
+        if event["content"]["session_id"] not in self.given:
+            return NoKey(event["content"]["session_id"])
+        clear = {**event, "type": "m.room.message", "content": {"msgtype": "m.text", "body": "1"}}
+        return Opened(event=clear, origin=Origin.DEVICE, ciphertext="c")
+
+
+class Keeping(Memory):
+    """Kept an event that could not be read."""
+
+    def __init__(self, rooms: frozenset[RoomId]) -> None:
+        super().__init__(rooms)
+        self.fails_at: int | None = None
+        self.looked_for: list[object] = []
+        self.switched: list[RoomId] = []
+
+    async def handle(self, batch: Any) -> None:
+        if self.fails_at == len(self.batches):
+            self.fails_at = None
+            raise StoreUnavailable("locked")
+        await super().handle(batch)
+
+    async def undecrypted(self, sessions: Any) -> Any:
+        self.looked_for.append(sessions)
+        return ((OPS, sealed("$lost", "s")),)
+
+    def switched_on(self, parts: Any) -> None:
+        self.switched += [part.room_id for part in parts]
+
+
+def sealed(event_id: str, session_id: str) -> dict[str, Any]:
+    return {
+        "event_id": event_id,
+        "sender": "@owner:hs.example",
+        "type": "m.room.encrypted",
+        "origin_server_ts": 1,
+        "content": {"session_id": session_id},
+    }
+
+
+async def test_keys_that_came_open_what_was_kept_also_where_the_response_has_to_be_handled_again() -> None:
+    script = Script(answer("s2"), answer("s3") | {"keys": ["s"]}, answer("s3") | {"keys": ["s"]}, answer("s4"))
+    memory = Keeping(frozenset({OPS}))
+    loop = SyncLoop(script, memory, StepClock(), jitter=lambda: 0.0, opener=Keys())
+    memory.fails_at = 1
+    async with running(loop):
+        await script.idle.wait()
+    recovered = [[event.event_id for room in batch.rooms for event in room.recovered] for batch in memory.batches]
+    assert recovered == [[], ["$lost"], []]
+    assert memory.looked_for == [None, frozenset({(OPS, "s")}), frozenset({(OPS, "s")})]
+
+
+async def test_what_switches_encryption_on_is_told_before_anything_of_the_response_is_paged_or_read() -> None:
+    told_before_paging: list[list[RoomId]] = []
+    memory = Keeping(frozenset({OPS}))
+
+    class Paging(Script):
+        async def messages(self, *_args: Any, **_kwargs: Any) -> dict[str, Any]:
+            told_before_paging.append(list(memory.switched))
+            return {"chunk": []}
+
+    switch = {"event_id": "$on", "sender": "@o:hs.example", "type": "m.room.encryption", "state_key": "", "content": {}}
+    timeline = {"events": [switch], "limited": True, "prev_batch": "p"}
+    script = Paging({"next_batch": "s2", "rooms": {"join": {OPS: {"timeline": timeline}}}})
+    memory.oldest_open[OPS] = 1
+    loop = SyncLoop(script, memory, StepClock(), jitter=lambda: 0.0, opener=Keys())
+    async with running(loop):
+        await script.idle.wait()
+    assert told_before_paging[0] == [OPS]
