@@ -22,6 +22,7 @@ from agentpod_bot.core.ids import Code, TxnId
 from agentpod_bot.core.judge import judge_reacted, judge_said
 from agentpod_bot.core.lifecycle import Lapsed, Posted, Undelivered
 from agentpod_bot.core.model import Attachment
+from agentpod_bot.core.policy import Trust
 from agentpod_bot.core.room import (
     Created,
     EncryptionOn,
@@ -163,13 +164,14 @@ class Inbox:
         """Handle one room's events in order; returns the room's state after them.
 
         What was processed before changes nothing, whoever sends it again. Clear text counts
-        up to the event that switched encryption on, where that is in this response. What can be
-        read only now came before all of it.
+        up to the event that switched encryption on, where that is in this response, and the
+        homeserver's word for that is taken. What can be read only now came before all of it.
         """
         new = replace(part, timeline=tuple(event for event in part.timeline if not tx.seen(event.event_id)))
         room = self._means.world.after(new)
         switched = any(isinstance(event, EncryptionOn) for event in new.timeline)
-        was_clear = switched and not tx.is_encrypted(part.room_id, judged=True)
+        is_believed = self._means.world.policy.trust is Trust.ALL
+        was_clear = switched and is_believed and not tx.is_encrypted(part.room_id, judged=True)
         if room.encrypted:
             tx.mark_encrypted(part.room_id, judged=True)
         now = replace(room, encrypted=False) if was_clear else room
