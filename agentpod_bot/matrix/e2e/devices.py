@@ -58,6 +58,8 @@ class Devices:
         self._monotonic = monotonic
         self._heed = heed
         self._current: set[UserId] = set()
+        self._asking: frozenset[UserId] = frozenset()
+        """Accounts about which the homeserver is being asked: what is known of them is not current yet."""
         self._unreachable: dict[UserId, float] = {}
         """Accounts whose homeserver did not answer, and when to ask again."""
         self._querying = asyncio.Lock()
@@ -75,7 +77,7 @@ class Devices:
 
         Raises a `MatrixError` where our own homeserver does not say.
         """
-        if self._outdated(user_ids):
+        if self._outdated(user_ids) or not self._asking.isdisjoint(user_ids):
             async with self._querying:
                 await self._query(self._outdated(user_ids))
         found: tuple[DeviceKeys, ...] = await self._run(lambda machine: machine.devices(sorted(user_ids)))
@@ -89,6 +91,7 @@ class Devices:
         if not user_ids:
             return
         self._current.update(user_ids)  # who changes from here on is asked for again
+        self._asking = frozenset(user_ids)
         try:
             answer = await self._requests.ask_for(
                 "POST", QUERY, {"timeout": REMOTE_MS, "device_keys": {user_id: [] for user_id in sorted(user_ids)}}
@@ -100,6 +103,8 @@ class Devices:
             if isinstance(error, Refused):
                 raise HomeserverUnavailable(f"device keys could not be queried: {error}") from error
             raise
+        finally:
+            self._asking = frozenset()
         unknown = set(user_ids) - _keys(answer.get("device_keys"))
         for user_id in user_ids:
             self._unreachable.pop(user_id, None)
