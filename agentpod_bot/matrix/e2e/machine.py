@@ -49,6 +49,17 @@ OLM_FAULTS: Final = (
     vodozemac.DecodeException,
     vodozemac.KeyException,
 )
+UNREADABLE: Final = (
+    *OLM_FAULTS,
+    EncryptionError,
+    KeyError,
+    TypeError,
+    ValueError,
+    AttributeError,
+    AssertionError,
+    RecursionError,
+)
+"""What is raised of a message that is not as it should be. Anybody can send one, of any depth."""
 
 log = structlog.get_logger(__name__)
 
@@ -308,7 +319,7 @@ class Machine:
         try:
             event = ToDeviceEvent.parse_event(raw)
             decrypted = self._olm.handle_to_device_event(event)
-        except (*OLM_FAULTS, EncryptionError, KeyError, TypeError, ValueError, AttributeError, AssertionError) as error:
+        except UNREADABLE as error:
             log.warning("to_device_unreadable", sender=sender, why=type(error).__name__)
             return
         room_id, session_id = getattr(decrypted, "room_id", None), getattr(decrypted, "session_id", None)
@@ -402,6 +413,8 @@ class Machine:
         session_id, ciphertext = content.get("session_id"), content.get("ciphertext")
         if content.get("algorithm") != MEGOLM or not isinstance(session_id, str) or not isinstance(ciphertext, str):
             return Unreadable()
+        if not _can_be_written(session_id):
+            return Unreadable()  # half a character is no session's id, and can neither be kept nor asked for
         found = self._room_key_for(room_id, session_id, sender)
         if found is None:
             return NoKey(session_id)
@@ -491,10 +504,21 @@ def _is_device(user_id: str, device_id: str, value: object) -> bool:
     parsed = KeysQueryResponse.from_dict({"device_keys": {user_id: {device_id: value}}, "failures": {}})
     if not isinstance(parsed, KeysQueryResponse) or not isinstance(value, dict):
         return False
+    if not _can_be_written([user_id, device_id, value]):
+        return False  # what has no canonical form was signed by nobody, and not even its name could be kept
     keys = value.get("keys", {})
     try:
         vodozemac.Ed25519PublicKey.from_base64(keys[f"ed25519:{device_id}"])
         vodozemac.Curve25519PublicKey.from_base64(keys[f"curve25519:{device_id}"])
     except (vodozemac.KeyException, KeyError, TypeError, ValueError):
+        return False
+    return True
+
+
+def _can_be_written(value: object) -> bool:
+    """Whether a value of JSON has a form in bytes: JSON may hold half a character, which UTF-8 does not know."""
+    try:
+        json.dumps(value, ensure_ascii=False).encode()
+    except (ValueError, RecursionError):
         return False
     return True

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
 import json
 import sqlite3
@@ -12,6 +13,7 @@ import pytest
 from agentpod_bot.core.ids import RoomId
 from agentpod_bot.core.room import Origin
 from agentpod_bot.errors import CryptoStoreRefused, HomeserverUnavailable, StoreUnavailable, TokenRefused
+from agentpod_bot.matrix.e2e.machine import ALGORITHMS
 from agentpod_bot.matrix.opened import NoKey, Opened, Unreadable
 from tests.fakes import FakeClock
 from tests.unit.matrix.e2e.key_server import MALLORY, OWNER, POD, ROOM, KeyServer, device, sealed_room
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
+    from agentpod_bot.matrix.e2e.machine import Machine
     from tests.unit.matrix.e2e.key_server import Device
 
 BOTH = sealed_room(POD, OWNER)
@@ -378,6 +381,71 @@ async def test_devices_with_broken_keys_hide_no_other_ones(cast: Cast) -> None:
 
 
 # what the homeserver has of the bot's device
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        {"unsigned": {"device_display_name": "\ud800"}},
+        {"more": "\ud800"},
+        {"signatures": {MALLORY: {"ed25519:EVIL": "\ud800"}}},
+    ],
+    ids=["name", "signed part", "signature"],
+)
+async def test_half_a_character_in_somebodys_keys_stops_neither_reading_nor_speaking(
+    cast: Cast, broken: dict[str, Any]
+) -> None:
+    cast.server.devices[MALLORY]["EVIL"] |= broken
+    await cast.pod.hear(await cast.mallory.say(ALL, "hello"))
+    heard = await cast.pod.say(ALL, "for you two")
+    assert isinstance(await cast.owner.hear(heard), Opened)
+
+
+async def test_a_message_to_the_device_that_is_too_deep_to_read_stops_nothing(cast: Cast) -> None:
+    await cast.pod.hear(await cast.mallory.say(ALL, "so that there is an Olm session"))
+    own = cast.pod.own.curve25519
+
+    def deep(machine: Machine) -> dict[str, Any]:
+        session = machine._olm.session_store.get(own)
+        assert session is not None
+        kind, body = session.encrypt("[" * 20_000).to_parts()
+        ciphertext = {own: {"type": kind, "body": base64.b64encode(body).decode().rstrip("=")}}
+        return {"algorithm": ALGORITHMS[0], "sender_key": cast.mallory.own.curve25519, "ciphertext": ciphertext}
+
+    content = await cast.mallory.keys.run(deep)
+    event = {"type": "m.room.encrypted", "sender": MALLORY, "content": content}
+    cast.server.waiting[POD, "POD"] = [event]
+    said = await cast.owner.say(BOTH, "1")
+    assert isinstance(await cast.pod.hear(said), Opened)
+
+
+async def test_half_a_character_as_the_id_of_a_session_is_no_session(cast: Cast) -> None:
+    said = await cast.owner.say(BOTH, "1")
+    said["content"]["session_id"] = "\ud800"
+    assert await cast.pod.hear(said) == Unreadable()
+
+
+async def test_a_removed_device_is_gone_for_whoever_asks_while_the_homeserver_is_asked(
+    cast: Cast, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await cast.pod.crypto.devices_of(OWNER)
+    del cast.server.devices[OWNER]["PHONE"]
+    await cast.pod.sync(device_lists={"changed": [OWNER]})
+    asked, answer, ask_for = asyncio.Event(), asyncio.Event(), cast.pod.requests.ask_for
+
+    async def slowly(method: str, path: str, body: Any) -> dict[str, Any]:
+        asked.set()
+        await answer.wait()
+        return await ask_for(method, path, body)
+
+    monkeypatch.setattr(cast.pod.requests, "ask_for", slowly)
+    async with asyncio.TaskGroup() as tasks:
+        first = tasks.create_task(cast.pod.crypto.devices_of(OWNER))
+        await asked.wait()
+        second = tasks.create_task(cast.pod.crypto.devices_of(OWNER))
+        await cast.pod.crypto.sign("whatever the thread does before it")
+        answer.set()
+    assert (first.result(), second.result()) == ((), ())
 
 
 async def test_other_keys_at_the_homeserver_stop_the_start(cast: Cast) -> None:
