@@ -49,6 +49,17 @@ OLM_FAULTS: Final = (
     vodozemac.DecodeException,
     vodozemac.KeyException,
 )
+UNREADABLE: Final = (
+    *OLM_FAULTS,
+    EncryptionError,
+    KeyError,
+    TypeError,
+    ValueError,
+    AttributeError,
+    AssertionError,
+    RecursionError,
+)
+"""What is raised of a message that is not as it should be. Anybody can send one, of any depth."""
 
 log = structlog.get_logger(__name__)
 
@@ -308,7 +319,7 @@ class Machine:
         try:
             event = ToDeviceEvent.parse_event(raw)
             decrypted = self._olm.handle_to_device_event(event)
-        except (*OLM_FAULTS, EncryptionError, KeyError, TypeError, ValueError, AttributeError, AssertionError) as error:
+        except UNREADABLE as error:
             log.warning("to_device_unreadable", sender=sender, why=type(error).__name__)
             return
         room_id, session_id = getattr(decrypted, "room_id", None), getattr(decrypted, "session_id", None)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
 import json
 import sqlite3
@@ -12,6 +13,7 @@ import pytest
 from agentpod_bot.core.ids import RoomId
 from agentpod_bot.core.room import Origin
 from agentpod_bot.errors import CryptoStoreRefused, HomeserverUnavailable, StoreUnavailable, TokenRefused
+from agentpod_bot.matrix.e2e.machine import ALGORITHMS
 from agentpod_bot.matrix.opened import NoKey, Opened, Unreadable
 from tests.fakes import FakeClock
 from tests.unit.matrix.e2e.key_server import MALLORY, OWNER, POD, ROOM, KeyServer, device, sealed_room
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
+    from agentpod_bot.matrix.e2e.machine import Machine
     from tests.unit.matrix.e2e.key_server import Device
 
 BOTH = sealed_room(POD, OWNER)
@@ -396,6 +399,24 @@ async def test_half_a_character_in_somebodys_keys_stops_neither_reading_nor_spea
     await cast.pod.hear(await cast.mallory.say(ALL, "hello"))
     heard = await cast.pod.say(ALL, "for you two")
     assert isinstance(await cast.owner.hear(heard), Opened)
+
+
+async def test_a_message_to_the_device_that_is_too_deep_to_read_stops_nothing(cast: Cast) -> None:
+    await cast.pod.hear(await cast.mallory.say(ALL, "so that there is an Olm session"))
+    own = cast.pod.own.curve25519
+
+    def deep(machine: Machine) -> dict[str, Any]:
+        session = machine._olm.session_store.get(own)
+        assert session is not None
+        kind, body = session.encrypt("[" * 20_000).to_parts()
+        ciphertext = {own: {"type": kind, "body": base64.b64encode(body).decode().rstrip("=")}}
+        return {"algorithm": ALGORITHMS[0], "sender_key": cast.mallory.own.curve25519, "ciphertext": ciphertext}
+
+    content = await cast.mallory.keys.run(deep)
+    event = {"type": "m.room.encrypted", "sender": MALLORY, "content": content}
+    cast.server.waiting[POD, "POD"] = [event]
+    said = await cast.owner.say(BOTH, "1")
+    assert isinstance(await cast.pod.hear(said), Opened)
 
 
 async def test_half_a_character_as_the_id_of_a_session_is_no_session(cast: Cast) -> None:
