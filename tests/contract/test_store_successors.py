@@ -87,7 +87,7 @@ def test_a_question_that_moves_is_the_same_and_nobody_can_decide_it_before_it_is
     after = now(tx, before.row)
     assert (after.key, after.asked.code, after.asked.digest) == (before.key, before.asked.code, before.asked.digest)
     assert (after.asked.room_id, after.status, after.event_id, after.shown_ts) == (NEW, Status.QUEUED, None, None)
-    assert (after.asked.attachment, after.asked.file_uri) == (Attachment.WANTED, None)
+    assert (after.asked.attachment, after.asked.file) == (Attachment.WANTED, None)
     answer = selected()
     assert not tx.close(before.row, answer, from_status=OPEN, revision=1, now_ms=NOW)
     assert tx.post(before.row, EventId("$new"))

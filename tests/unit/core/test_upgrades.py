@@ -56,7 +56,7 @@ def test_moves_in_a_circle_end() -> None:
 def test_whoever_asks_hears_why_a_route_is_not_followed(why: NotFollowed) -> None:
     route = settled(POLICY_THERE, {}, {ROUTE: why}).routes[ROUTE]
     with pytest.raises(errors.RoomReplaced, match=why.said):
-        check_reachable(POLICY_THERE, route, replace(ROOM, replaced=True))
+        check_reachable(POLICY_THERE, route, replace(ROOM, replaced=True), can_encrypt=False)
 
 
 # One step
@@ -140,7 +140,12 @@ def test_power_matters_only_where_approvers_go_by_it() -> None:
 )
 def test_as_many_approvers_as_decide_are_there(changes: dict[str, Any], why: NotFollowed | None) -> None:
     route = replace(FOLLOWS, room_id=NEW, quorum=2)
-    assert target_fault(POLICY_THERE, route, replace(THERE, **changes)) is why
+    assert target_fault(POLICY_THERE, route, replace(THERE, **changes), can_encrypt=False) is why
+
+
+def test_an_encrypted_room_is_gone_into_with_keys() -> None:
+    route = replace(FOLLOWS, room_id=NEW)
+    assert target_fault(POLICY_THERE, route, replace(THERE, encrypted=True), can_encrypt=True) is None
 
 
 @pytest.mark.parametrize("goes", [ROUTE, RouteName("leads")])
@@ -150,4 +155,4 @@ def test_two_routes_of_which_one_asks_what_the_other_did_do_not_come_into_one_ro
     other, there = (leads, first) if goes == ROUTE else (first, leads)
     policy = replace(POLICY, routes={first.name: first, leads.name: leads})
     policy = replace(policy, routes={**policy.routes, other.name: replace(other, room_id=NEW)})
-    assert target_fault(policy, replace(there, room_id=NEW), THERE) is NotFollowed.ASKED_THERE
+    assert target_fault(policy, replace(there, room_id=NEW), THERE, can_encrypt=False) is NotFollowed.ASKED_THERE
