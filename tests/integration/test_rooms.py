@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -146,3 +147,37 @@ async def test_a_room_that_was_encrypted_before_the_start_is_not_asked(
         await refused_with(harness, "room_encrypted_without_crypto", route="ops")
         assert (await harness.ask()).body["errors"][0]["loc"] == ["route"]
         assert (await harness.call("GET", "/v1/requests")).body["requests"] == []
+
+
+async def test_an_upgraded_room_is_followed_once_an_approver_invites_and_stays_so_over_a_restart(
+    cast: Cast, owner: Person, daemon: Daemon
+) -> None:
+    daemon.config["routes"]["ops"]["follow_upgrades"] = True
+    await daemon.start()
+    async with daemon.harness() as harness:
+        await harness.asked(request_id="r1")
+        waiting = asyncio.create_task(harness.view("r1", wait_s=60))
+        question = await said.question(owner, cast.room_id, "r1")
+        path = f"rooms/{quote(cast.room_id, safe='')}/upgrade"
+        new = (await owner.call("POST", path, {"new_version": "12"}))["replacement_room"]
+        await refused_with(harness, "room_replaced")
+        # whoever upgraded may still speak in the old room, where nothing counts any more
+        await owner.reply(cast.room_id, question["event_id"], "1")
+        status, body = await daemon.readiness()
+        assert (status, body["problems"], body["routes"]) == (503, ["room_replaced"], {"ops": "room_replaced"})
+        await owner.invite(new, cast.pod.user_id)
+        await sendable(harness)
+        again = await said.question(owner, new, "r1")
+        assert again["content"]["subject"] == question["content"]["subject"]
+        assert again["content"]["code"] == question["content"]["code"]
+        assert (await harness.view("r1"))["status"] == "pending"
+        await owner.reply(new, again["event_id"], "2")
+        told = await waiting
+        assert (told["decision"]["option_id"], told["decision"]["answered_by"]) == ("reject_once", owner.user_id)
+    await daemon.stop()
+    await daemon.start()
+    async with daemon.harness() as harness:
+        await harness.asked(request_id="r2")
+        await said.question(owner, new, "r2")
+        events = await owner.history(new)
+        assert [event["content"]["request_id"] for event in said.questions(events)] == ["r1", "r2"]

@@ -198,6 +198,50 @@ async def test_an_upgrade_while_the_bot_was_down_is_followed_and_answers_before_
         assert now.is_open
 
 
+async def test_killed_between_going_and_saying_so_it_asks_again_once(rig: Rig, clock: FakeClock) -> None:
+    async with rig.run() as pod:
+        question = await pod.pending()
+    clock.advance(1_000)
+    async with rig.run(outbox=False) as pod:
+        new = rig.hs.upgrade(rig.room, rig.second, by=rig.owner)
+        await followed(pod, new)
+        assert (await pod.now(question)).status is Status.QUEUED
+        assert rig.questions(new) == []
+    clock.advance(1_000)
+    async with rig.run() as pod:
+        now = await pod.when(question, lambda now: now.shown_ts is not None)
+        await pod.quiet()
+        assert (len(rig.questions(new)), now.asked.room_id) == (1, new)
+        clock.advance(1_000)
+        rig.hs.say(new, rig.owner, "1")
+        await decided(pod, question)
+
+
+async def test_a_tombstone_of_long_ago_is_followed_by_a_new_store(rig: Rig, clock: FakeClock) -> None:
+    new = rig.hs.upgrade(rig.room, rig.second, by=rig.owner)
+    clock.advance(3 * 60 * MINUTE)
+    for number in range(60):
+        rig.say(f"hello {number}", rig.mallory)
+    async with rig.run() as pod:
+        await followed(pod, new)
+        await pod.pending()
+
+
+async def test_a_reload_keeps_a_route_where_it_went_and_brings_back_one_that_follows_no_more(
+    rig: Rig, clock: FakeClock
+) -> None:
+    async with rig.run() as pod:
+        question = await pod.pending()
+        now = await moved(rig, pod, question, clock)
+        pod.parts.world.policy = rig.policy
+        assert lives_in(pod) == now.asked.room_id
+        rig.with_route(follow_upgrades=False)
+        pod.parts.world.policy = rig.policy
+        assert (lives_in(pod), closed(pod)) == (rig.room, {ROUTE: errors.RoomReplaced.code})
+        await pod.handled(rig.hs.say(now.asked.room_id, rig.owner, "1", reply_to=now.event_id))
+        assert (await pod.now(question)).is_open
+
+
 async def test_a_chain_of_upgrades_is_followed_to_its_end(rig: Rig) -> None:
     async with rig.run() as pod:
         question = await pod.pending()

@@ -91,6 +91,11 @@ def test_what_is_wrong_with_a_room_is_said_with_what_to_do(changes: dict[str, An
     assert said in str(worst(room(**changes), grade))
 
 
+def test_a_replaced_room_that_is_followed_is_only_worth_a_look() -> None:
+    found = room(replaced=True, route=replace(OPS_ROUTE, follow_upgrades=True))
+    assert "was replaced by another, which the route follows" in str(worst(found, Grade.WARN))
+
+
 def test_too_few_approvers_for_the_quorum_are_a_failure() -> None:
     found = room(route=replace(OPS_ROUTE, quorum=3))
     assert "2 approvers are in the room, and some options need 3" in str(worst(found, Grade.FAIL))

@@ -20,6 +20,7 @@ def test_all_of_it_is_off_unless_it_is_said(site: Site) -> None:
     settings = site.load().settings
     route = policy_of(settings, {}).routes[OPS]
     assert (route.approver_level, route.quorum, route.not_requester) == (None, 1, False)
+    assert not route.follow_upgrades
     assert tokens_of(settings)[0][1].requester is None
 
 
@@ -32,6 +33,11 @@ def test_all_of_it_reaches_the_policy(site: Site) -> None:
     assert (route.approver_level, route.quorum, route.not_requester) == (50, 2, True)
     assert tokens_of(loaded.settings)[0][1].requester == "@owner:hs.test"
     assert "routes.ops.approvers_from = power_level >= 50   (config.yaml:" in "\n".join(report(loaded))
+
+
+def test_that_a_route_follows_upgrades_reaches_the_policy(site: Site) -> None:
+    settings = site.set("routes.ops.follow_upgrades", value=True).load().settings
+    assert policy_of(settings, {}).routes[OPS].follow_upgrades
 
 
 @pytest.mark.parametrize("text", ["power_level >= 50", "power_level>=50", " power_level  >=  50 "])
@@ -55,6 +61,8 @@ def test_a_power_level_may_be_written_with_or_without_spaces(site: Site, text: s
         ("routes.ops.quorum", "2", "is no whole number"),
         ("routes.ops.quorum", 1.5, "is no whole number"),
         ("routes.ops.not_requester", "yes", "is neither true nor false"),
+        ("routes.ops.follow_upgrades", "yes", "is neither true nor false"),
+        ("routes.ops.follow_upgrades", 1, "is neither true nor false"),
         ("clients.laptop.requester", "owner", "is no full Matrix user id"),
         ("clients.laptop.requester", "*", "is a pattern"),
         ("clients.laptop.requester", "@pod:hs.test", "is the bot's own account"),
