@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from contextlib import closing
-from threading import Timer
+from threading import Event, Thread
 from typing import TYPE_CHECKING
 
 from agentpod_bot.errors import StoreRefused
@@ -16,6 +16,7 @@ PRIMARY = 0xFF
 """The bits of an error's code that are not its finer points: https://sqlite.org/rescode.html."""
 START_CHECK_S = 5.0
 """A store of a few gigabytes takes longer; a start must not."""
+AGAIN_S = 0.05
 
 
 def check(path: Path, *, within_s: float) -> bool:
@@ -48,8 +49,15 @@ def first_damage(connection: sqlite3.Connection, *, within_s: float, whole: bool
 
     With `whole`, indexes are compared with their tables too, and references with what they name.
     """
-    clock = Timer(within_s, connection.interrupt)
-    clock.daemon = True
+    done = Event()
+
+    def end() -> None:
+        done.wait(within_s)
+        while not done.is_set():  # one that comes before the statement began says nothing to it
+            connection.interrupt()
+            done.wait(AGAIN_S)
+
+    clock = Thread(target=end, daemon=True)
     clock.start()
     try:
         [found] = connection.execute(f"PRAGMA {'integrity_check' if whole else 'quick_check'}(1)").fetchone()
@@ -60,6 +68,6 @@ def first_damage(connection: sqlite3.Connection, *, within_s: float, whole: bool
             raise TimeoutError("the file is too large to be checked in time") from error
         raise
     finally:
-        clock.cancel()
+        done.set()
         clock.join()  # the connection must not be interrupted once it is closed
     return None if found == "ok" else str(found).strip().splitlines()[-1]
