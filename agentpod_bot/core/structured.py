@@ -65,15 +65,17 @@ def _judge_structured(answer: Structured, scene: Scene) -> Verdict:
     for offered in question.asked.offered:
         if offered.option.option_id == answer.fields["option_id"]:
             selected = Selected(offered, Via.STRUCTURED, cleaned(comment))
-            return weighed(answer, scene, question, selected, inside=_is_named_inside(answer, known))
+            return weighed(answer, scene, question, selected, inside=_is_named_inside(answer))
     return weighed(answer, scene, question, Refuse(question, "option_id is none of the options offered"))
 
 
-def _is_named_inside(answer: Structured, known: list[Question]) -> bool:
-    """Whether an answer says which question it is for, whatever event it refers to: two clients may use one id."""
+def _is_named_inside(answer: Structured) -> bool:
+    """Whether an answer says which question it is for, whatever event it refers to.
+
+    Its request id does not: another client may choose the same one, also later.
+    """
     subject = answer.fields.get("subject")
-    exact = "code" in answer.fields or (isinstance(subject, dict) and "digest" in subject)
-    return exact or len({question.key.client for question in known}) == 1
+    return "code" in answer.fields or (isinstance(subject, dict) and "digest" in subject)
 
 
 def _unnamed(answer: Structured, known: list[Question]) -> str | None:

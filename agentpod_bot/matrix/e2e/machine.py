@@ -257,6 +257,25 @@ class Machine:
                 log.warning("device_unusable", user_id=user_id, device_id=device_id)
             with self._kept():
                 self._olm.handle_response(KeysQueryResponse({user_id: usable}, {}))
+                self._bring_back(user_id, usable)
+
+    def _bring_back(self, user_id: str, published: Mapping[str, Mapping[str, Any]]) -> None:
+        """Count devices that are there again: nio takes one that was missing once for deleted for ever.
+
+        Only with the keys that are known of it, which it signed.
+        """
+        known = self._olm.device_store[user_id]
+        again = {
+            device_id: device
+            for device_id, value in published.items()
+            if (device := known.get(device_id)) is not None
+            and device.deleted
+            and device.ed25519 == value["keys"][f"ed25519:{device_id}"]
+            and device.curve25519 == value["keys"][f"curve25519:{device_id}"]
+        }
+        for device in again.values():
+            device.deleted = False
+        self._store.save_device_keys({user_id: again})
 
     def devices(self, user_ids: Iterable[str]) -> tuple[DeviceKeys, ...]:
         """The known devices of some users that were not deleted."""

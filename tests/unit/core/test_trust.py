@@ -192,19 +192,26 @@ def test_a_refusal_from_a_verified_device_needs_no_code(trust: Trust) -> None:
 
 
 @pytest.mark.parametrize("trust", STRICT)
-def test_a_structured_answer_names_its_question_unless_two_clients_have_that_id(trust: Trust) -> None:
-    verdict = judge_structured(program(R1, Origin.VERIFIED), here(R1, R2, trust=trust))
-    assert isinstance(verdict, Accept)
-    assert verdict.inside
+def test_a_structured_answer_names_its_question_by_code_or_digest_and_not_by_an_id_that_others_may_choose(
+    trust: Trust,
+) -> None:
     twin = question(3, code="P4", client="desk", request_id=R1.key.request_id)
-    where = here(R1, twin, trust=trust, named=NamesQuestion(R1))
-    assert judge_structured(program(R1, Origin.VERIFIED), where) == NotNamed(R1)
-    assert isinstance(judge_structured(program(R1, Origin.VERIFIED, option_id="reject_once"), where), Accept)
-    for exact in ({"code": "K7"}, {"subject": {"digest": R1.asked.digest}}):
-        assert isinstance(judge_structured(program(R1, Origin.VERIFIED, **exact), where), Accept)
-        there = replace(where, named=NamesQuestion(twin))
-        assert isinstance(judge_structured(program(R1, Origin.VERIFIED, **exact), there), Refuse)
-    assert judge_structured(program(R1, Origin.VERIFIED, subject={"revision": 1}), where) == NotNamed(R1)
+    for others in ((), (R2,), (twin,)):
+        where = here(R1, *others, trust=trust, named=NamesQuestion(R1))
+        assert judge_structured(program(R1, Origin.VERIFIED), where) == NotNamed(R1)
+        assert judge_structured(program(R1, Origin.VERIFIED, subject={"revision": 1}), where) == NotNamed(R1)
+        assert isinstance(judge_structured(program(R1, Origin.VERIFIED, option_id="reject_once"), where), Accept)
+        for exact in ({"code": "K7"}, {"subject": {"digest": R1.asked.digest}}):
+            assert isinstance(judge_structured(program(R1, Origin.VERIFIED, **exact), where), Accept)
+            there = here(twin, trust=trust, named=NamesQuestion(twin))
+            assert isinstance(judge_structured(program(R1, Origin.VERIFIED, **exact), there), Refuse)
+
+
+@pytest.mark.parametrize("trust", STRICT)
+def test_an_approval_that_was_held_back_is_not_for_another_clients_question_with_the_same_id(trust: Trust) -> None:
+    held_back = program(R1, Origin.VERIFIED)
+    twin = question(3, code="P4", client="desk", request_id=R1.key.request_id)
+    assert judge_structured(held_back, here(twin, trust=trust, named=NamesQuestion(twin))) == NotNamed(twin)
 
 
 @pytest.mark.parametrize("trust", STRICT)

@@ -425,6 +425,33 @@ async def test_half_a_character_as_the_id_of_a_session_is_no_session(cast: Cast)
     assert await cast.pod.hear(said) == Unreadable()
 
 
+async def test_a_device_that_the_homeserver_did_not_name_once_is_heard_and_spoken_to_when_it_does_again(
+    cast: Cast, tmp_path: Path
+) -> None:
+    await cast.pod.crypto.devices_of(OWNER)
+    phone = cast.server.devices[OWNER].pop("PHONE")
+    await cast.pod.sync(device_lists={"changed": [OWNER]})
+    assert await cast.pod.crypto.devices_of(OWNER) == ()
+    cast.server.devices[OWNER]["PHONE"] = phone
+    await cast.pod.sync(device_lists={"changed": [OWNER]})
+    opening = await cast.pod.hear(await cast.owner.say(BOTH, "1"))
+    assert isinstance(opening, Opened)
+    assert opening.origin is Origin.DEVICE
+    assert isinstance(await cast.owner.hear(await cast.pod.say(BOTH, "2")), Opened)
+    async with device(cast.server, tmp_path, POD, "POD", make=False) as again:
+        assert [each.device_id for each in await again.keys.run(lambda machine: machine.devices([OWNER]))] == ["PHONE"]
+
+
+async def test_a_removed_device_that_comes_back_with_other_keys_stays_removed(cast: Cast, tmp_path: Path) -> None:
+    await cast.pod.crypto.devices_of(OWNER)
+    cast.server.devices[OWNER].clear()
+    await cast.pod.sync(device_lists={"changed": [OWNER]})
+    await cast.pod.crypto.devices_of(OWNER)
+    async with device(cast.server, tmp_path / "other", OWNER, "PHONE"):
+        await cast.pod.sync(device_lists={"changed": [OWNER]})
+        assert await cast.pod.crypto.devices_of(OWNER) == ()
+
+
 async def test_a_removed_device_is_gone_for_whoever_asks_while_the_homeserver_is_asked(
     cast: Cast, monkeypatch: pytest.MonkeyPatch
 ) -> None:
