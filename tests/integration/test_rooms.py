@@ -28,7 +28,8 @@ async def refused_with(harness: Harness, code: str, **fields: Any) -> None:
 
     async def is_so() -> bool:
         reply = await harness.ask(options=UNSENDABLE, **fields)
-        if reply.status == 413:
+        being_read = reply.status == 503 and reply.body["code"] == "matrix_unavailable" != code
+        if reply.status == 413 or being_read:  # what is known of a room is asked for anew where a send was refused
             return False
         assert (reply.status, reply.body["code"]) == (503, code), reply
         assert int(reply.headers["Retry-After"]) > 0
