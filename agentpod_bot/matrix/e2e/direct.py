@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol
 import structlog
 
 from agentpod_bot.core.ids import RoomId, UserId
-from agentpod_bot.errors import MatrixError, RateLimited, Refused
+from agentpod_bot.errors import MatrixError, RateLimited, Refused, StoreUnavailable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -76,8 +76,18 @@ class DirectChats:
             events = _object(room, "timeline").get("events")
             for event in events if isinstance(events, list) else []:
                 if isinstance(event, dict) and self._is_approvers(event.get("sender")):
-                    await self._opener.read(room_id, event)
+                    await self._hear(room_id, event)
         return keys
+
+    async def _hear(self, room_id: RoomId, event: Mapping[str, Any]) -> None:
+        """Read one event. Where that fails a verification has to be begun anew; no answer waits for it.
+
+        The keys that came with the response must not be lost by it: they come only once.
+        """
+        try:
+            await self._opener.read(room_id, event)
+        except (MatrixError, StoreUnavailable) as error:
+            log.warning("direct_chat_unreadable", room_id=room_id, error=error.code)
 
     async def read(self, room_id: RoomId, event: Mapping[str, Any]) -> Opening | None:
         """What became of a raw event; None for one that came in clear."""

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from agentpod_bot.core.ids import RoomId, UserId
-from agentpod_bot.errors import HomeserverUnavailable, MatrixError, Refused
+from agentpod_bot.errors import HomeserverUnavailable, MatrixError, Refused, StoreUnavailable
 from agentpod_bot.matrix.e2e.direct import MOST_INVITED, DirectChats
 from tests.fakes import FakeClock
 
@@ -135,3 +135,19 @@ async def test_invitations_do_not_pile_up(bot: Bot) -> None:
     for number in range(100):
         await bot.chats.take(invited(room_id=RoomId(f"!{number}:example.org")))
     assert len(await bot.given({})) == 1 + MOST_INVITED
+
+
+@pytest.mark.parametrize("error", [HomeserverUnavailable("cut"), StoreUnavailable("full")], ids=["homeserver", "store"])
+async def test_a_direct_chat_that_cannot_be_read_loses_no_key_of_another_room(
+    monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    """The same response brings its keys no second time, and answers may wait for them."""
+    bot = Bot()
+
+    async def failing(_room_id: RoomId, _event: Mapping[str, Any]) -> None:
+        raise error
+
+    monkeypatch.setattr(bot, "read", failing)
+    event = {"event_id": "$asks", "sender": OWNER, "type": "m.room.encrypted", "content": {}}
+    joined = {DIRECT: {"timeline": {"events": [event]}}}
+    assert await bot.chats.take({"rooms": {"join": joined}}) == KEYS
