@@ -15,7 +15,7 @@ from agentpod_bot.syncing import SyncTx
 from agentpod_bot.upgrading import UpgradeTx
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from agentpod_bot.core.ids import (
         ClientName,
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
         Status,
         Vote,
     )
-    from agentpod_bot.core.room import RoomState
+    from agentpod_bot.core.room import Device, RoomState
     from agentpod_bot.core.upgrades import Origin, Successor
 
 T = TypeVar("T")
@@ -428,6 +428,20 @@ class Homeserver(Protocol):
     @property
     def can_encrypt(self) -> bool:
         """Whether events can be sent to encrypted rooms, and read there."""
+        ...
+
+    async def know_devices(self, user_ids: Collection[UserId]) -> None:
+        """Have the devices of these accounts known as they are now.
+
+        Raises where the homeserver does not say, but not for ever: what is not known then does not vouch.
+        """
+        ...
+
+    def vouches(self, device: Device) -> bool:
+        """Whether a device is known to be one that its account has now, and to be verified.
+
+        It reads only what is at hand, from any thread.
+        """
         ...
 
     async def send(self, room: RoomState, event_type: str, content: Mapping[str, Any], txn_id: TxnId) -> EventId:

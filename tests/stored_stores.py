@@ -12,7 +12,7 @@ import json
 import sqlite3
 import tempfile
 from contextlib import closing
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from enum import Enum
 from itertools import count
 from pathlib import Path
@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from agentpod_bot.core.ids import ClientName, EventId, OptionId, RequestId, RoomId, RouteName, Row, TxnId, WebhookId
 from agentpod_bot.core.kept import Priority
 from agentpod_bot.core.model import Attachment, Claim, Copy, Hold, Outcome, Progress, Via, Vote
-from agentpod_bot.core.room import Undecrypted
+from agentpod_bot.core.room import Device, Undecrypted
 from agentpod_bot.store.database import open_store
 from agentpod_bot.store.schema import known_schemas
 from tests.unit.store.examples import (
@@ -67,7 +67,8 @@ def fill(tx: Tx) -> None:
     for sender in (OWNER, OTHER_BOT):
         given = EventId(f"$v{sender}")
         allow = OptionId(ALLOW.option_id)
-        tx.vote(pending.row, Vote(sender=sender, option_id=allow, event_id=given, ts=T0, at_ms=T0, room_id=ROOM))
+        vote = Vote(sender=sender, option_id=allow, event_id=given, ts=T0, at_ms=T0, room_id=ROOM)
+        tx.vote(pending.row, replace(vote, device=Device(sender, "PHONE", "key")) if sender == OWNER else vote)
     endings: list[Closing] = [
         ended(outcome, reason="why\x00") for outcome in Outcome if outcome is not Outcome.SELECTED
     ]

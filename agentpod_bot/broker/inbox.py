@@ -17,7 +17,7 @@ from agentpod_bot.broker.moving import show_moved
 from agentpod_bot.broker.said_back import SaidBack
 from agentpod_bot.broker.scenes import in_room, scene_of
 from agentpod_bot.broker.unreadable import KEPT_MS, came_unreadable
-from agentpod_bot.broker.votes import take, withdraw
+from agentpod_bot.broker.votes import take, voters_in, withdraw
 from agentpod_bot.core.copies import is_gone
 from agentpod_bot.core.ids import Code, TxnId
 from agentpod_bot.core.judge import judge_reacted, judge_said
@@ -65,7 +65,7 @@ from agentpod_bot.core.scene import (
     WhyLeft,
 )
 from agentpod_bot.core.structured import judge_structured
-from agentpod_bot.core.trust import ends_something
+from agentpod_bot.core.trust import as_vouched, ends_something
 from agentpod_bot.errors import MatrixError, StoreUnavailable, Unavailable
 
 if TYPE_CHECKING:
@@ -145,6 +145,10 @@ class Inbox:
             # The position must not move past events that nobody could judge.
             raise Unavailable("the state of a room is not known now", retry_after_s=1)
         world.switch_on(parts)
+        try:
+            await world.know_voters(lambda tx: voters_in(tx, (part.room_id for part in parts)))
+        except MatrixError as error:
+            raise Unavailable(f"the devices of those who voted are not known: {error}") from error
 
         def work(tx: Tx, after: After) -> dict[RoomId, RoomState]:
             rooms = {part.room_id: self._process_part(tx, part, after) for part in parts}
@@ -203,6 +207,7 @@ class Inbox:
     def _process(self, tx: Tx, event: RoomEvent, room: RoomState, after: After, *, known_ms: int | None = None) -> None:
         """Handle one event. One that keeps breaking us is set aside, and decides nothing; nor does a replay."""
         now_ms = self._means.clock.now_ms()
+        event = as_vouched(event, self._means.world.vouches)
         if event.ciphertext is not None and not tx.take_ciphertext(room.room_id, event.ciphertext):
             SaidBack(tx, self._means, room, after).replayed(event)
             tx.mark_seen(room.room_id, event.event_id, now_ms)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import structlog
 
@@ -270,8 +270,10 @@ class Outbox:
             return None
         if effect.content is not None or effect.effect == UPLOAD:
             return Ready(effect, question)
-        if self._waiters.is_being_answered(question.row):
-            return Ready(effect, question)  # rendered once it can say whether the answer was delivered
+        room = self._means.world.room(effect.room_id)
+        if self._waiters.is_being_answered(question.row) or room is None or self._means.world.policy.is_strict(room):
+            # Rendered once it can say whether the answer was delivered, and whose votes count.
+            return Ready(effect, question)
         content = render(tx, effect, self._means)
         return None if content is None else Ready(replace(effect, content=content), question)
 
@@ -302,18 +304,17 @@ class Outbox:
         if room is not None and question is not None and is_to_upload(effect, question, room):
             await self._upload(effect, question, room)
             return Turn(None)
-        if content is None and question is not None:
-            await self._waiters.settled(question.row, up_to_s=SETTLE_S)
-            content = await self._store.run(lambda tx: render(tx, effect, self._means))
-        if content is None:
-            return Turn(None)
         kind = effect.effect.split(":", 1)[0]
-        now = self._means.world.writable(effect.room_id)
-        if room is None or now is None or now.encrypted != room.encrypted:  # as it is now, and not when the turn came
-            self._not_taken(effect)
-            self._pause(effect.room_id, FIRST_RETRY_MS)
-            return Turn(None)
         try:
+            if content is None and question is not None:
+                content = await self._rendered(effect, question)
+            if content is None:
+                return Turn(None)
+            now = self._means.world.writable(effect.room_id)
+            if room is None or now is None or now.encrypted != room.encrypted:  # not as it was when the turn came
+                self._not_taken(effect)
+                self._pause(effect.room_id, FIRST_RETRY_MS)
+                return Turn(None)
             event_id = await self._homeserver.send(now, effect.event_type, content, effect.txn_id)
         except RateLimited as error:
             self._last_429_ms = self._means.clock.now_ms()
@@ -338,6 +339,12 @@ class Outbox:
             return self._take(tx, effect.room_id)
 
         return await self._commit(work)
+
+    async def _rendered(self, effect: Effect, question: Question) -> Mapping[str, Any] | None:
+        """What an edit says, once it is known what it has to say; None where it is no longer wanted."""
+        await self._waiters.settled(question.row, up_to_s=SETTLE_S)
+        await self._means.world.know_voters(lambda tx: frozenset(vote.sender for vote in tx.votes(question.row)))
+        return await self._store.run(lambda tx: render(tx, effect, self._means))
 
     def _sent(self, tx: Tx, after: After, effect: Effect, event_id: EventId) -> None:
         tx.sent(effect.effect_id, event_id, self._means.clock.now_ms())

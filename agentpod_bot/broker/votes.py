@@ -1,7 +1,7 @@
 """How an accepted answer is written: it decides at once, or it is a vote until enough people agree.
 
-Votes are counted at the commit, by the rules and the room as they are then. The room hears
-of them by an edit that asks the same as before.
+Votes are counted at the commit, by the rules, the room and the devices as they are then. The
+room hears of them by an edit that asks the same as before.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ from agentpod_bot.core.room import Origin
 from agentpod_bot.core.votes import tallies, voters_for, votes_needed
 
 if TYPE_CHECKING:
-    from agentpod_bot.core.ids import EventId
+    from collections.abc import Iterable
+
+    from agentpod_bot.core.ids import EventId, RoomId, UserId
     from agentpod_bot.core.model import Question
     from agentpod_bot.core.room import RoomState, Seen
     from agentpod_bot.core.scene import Accept
@@ -45,16 +47,17 @@ def take(tx: Tx, event: Seen, accepted: Accept, room: RoomState, *, after: After
         event_id=event.event_id,
         ts=event.ts,
         at_ms=now_ms,
-        vouched=accepted.inside and event.origin is Origin.VERIFIED,
+        device=event.device if accepted.inside and event.origin is Origin.VERIFIED else None,
     )
     tx.vote(question.row, vote)
     chosen = selected.option.option
     audit(tx, question, "voted", now_ms, sender=event.sender, event_id=event.event_id, option=chosen)
-    voters = voters_for(policy, room, question, tx.votes(question.row), selected.option)
+    votes, vouches = tx.votes(question.row), means.world.vouches
+    voters = voters_for(policy, room, question, votes, selected.option, vouches=vouches)
     if len(voters) >= needed:
         decides = Answered(selected, event.sender, event.event_id, event.ts, needed=needed, voters=voters)
         return change(tx, question, decides, after, means) is not None
-    if before is None or (before.option_id, before.room_id) != (option_id, room_id):
+    if before is None or (before.option_id, before.room_id, before.device) != (option_id, room_id, vote.device):
         show_again(tx, question, after, means)
     left = None if before is None or before.room_id == room_id else seen_in(question, before.room_id)
     if left is not None:  # one person has one vote, so it is gone there
@@ -74,7 +77,14 @@ def withdraw(tx: Tx, event: Seen, target: EventId, room: RoomState, *, after: Af
     show_again(tx, question, after, means)
 
 
+def voters_in(tx: Tx, room_ids: Iterable[RoomId]) -> frozenset[UserId]:
+    """Whose votes may make up a quorum in one of these rooms."""
+    asked = (question for room_id in room_ids for question in tx.open_questions(room_id=room_id))
+    return frozenset(vote.sender for question in asked for vote in tx.votes(question.row))
+
+
 def standing(tx: Tx, question: Question, means: Means) -> tuple[Tally, ...]:
     """What the votes come to now; nothing while the room is not known."""
-    room = means.world.room(question.asked.room_id)
-    return () if room is None else tallies(means.world.policy, room, question, tx.votes(question.row))
+    world, votes = means.world, tx.votes(question.row)
+    room = world.room(question.asked.room_id)
+    return () if room is None else tallies(world.policy, room, question, votes, vouches=world.vouches)

@@ -9,6 +9,7 @@ from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from agentpod_bot.core.policy import Trust
 from agentpod_bot.core.room import Created, EncryptionOn, Membered, Membership, Powered, Replaced, RoomState
 from agentpod_bot.core.upgrades import settled, stations
 from agentpod_bot.errors import Unavailable
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
     from agentpod_bot.core.ids import RoomId, RouteName, UserId
     from agentpod_bot.core.policy import Policy
-    from agentpod_bot.core.room import RoomBatch
+    from agentpod_bot.core.room import Device, RoomBatch
     from agentpod_bot.core.upgrades import Moves, NotFollowed
     from agentpod_bot.ports import Homeserver, Store, Tx
 
@@ -101,6 +102,18 @@ class World:
     def can_encrypt(self) -> bool:
         """Whether the bot has keys to encrypt with."""
         return self._homeserver.can_encrypt
+
+    def vouches(self, device: Device) -> bool:
+        """Whether a device is known to be one that its account has now, and is verified; from any thread."""
+        return self._homeserver.vouches(device)
+
+    async def know_voters(self, find: Callable[[Tx], frozenset[UserId]]) -> None:
+        """Where votes count by their devices, have the devices of those who are found known as they are now.
+
+        Raises a `MatrixError` where the homeserver does not say, and `StoreUnavailable`.
+        """
+        if self.policy.trust is not Trust.ALL and (voters := await self._store.run(find)):
+            await self._homeserver.know_devices(voters)
 
     def writable(self, room_id: RoomId) -> RoomState | None:
         """The room as it is known now, if something may be sent into it; None otherwise.

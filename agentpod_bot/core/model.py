@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from agentpod_bot.core.rate import Rate
+    from agentpod_bot.core.room import Device
 
 BOTS_OWN_REJECT = OptionId("agentpod.reject")
 """Id of the rejecting option that the bot adds where a harness offered none."""
@@ -224,8 +225,11 @@ class Vote:
     """`origin_server_ts` of the answer."""
     at_ms: int
     """When it was counted."""
-    vouched: bool = False
-    """Whether it counts where only verified devices do: it came from one, and names the question itself."""
+    device: Device | None = None
+    """The verified device that it came from, where it names the question itself; None: nothing vouches for it.
+
+    Where only verified devices count, it does so while this one is verified.
+    """
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,6 +29,15 @@ class Origin(StrEnum):
     """Encrypted by a device of the sender that was verified, itself or by its owner's verified identity."""
 
 
+@dataclass(frozen=True, slots=True)
+class Device:
+    """A device of an account, by its id and the key with which it signs (ed25519, unpadded base64)."""
+
+    user_id: UserId
+    device_id: str
+    ed25519: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
     """What every timeline event has. `ts` is its `origin_server_ts` in milliseconds."""
@@ -37,6 +46,8 @@ class Seen:
     sender: UserId
     ts: int
     origin: Origin = Origin.CLEAR
+    device: Device | None = None
+    """The sender's device that encrypted it; None where none did."""
     ciphertext: str | None = None
     """Of an event that was decrypted: what tells its ciphertext from every other one of the room.
 

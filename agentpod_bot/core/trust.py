@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, assert_never
+from dataclasses import replace
+from typing import TYPE_CHECKING, TypeVar, assert_never
 
-from agentpod_bot.core.room import Origin, Reacted
+from agentpod_bot.core.room import Origin, Reacted, Seen
 from agentpod_bot.core.scene import (
     Accept,
     AskWhich,
@@ -24,12 +25,31 @@ from agentpod_bot.core.scene import (
 )
 
 if TYPE_CHECKING:
-    from agentpod_bot.core.model import Question
+    from collections.abc import Callable
+
+    from agentpod_bot.core.model import Question, Vote
     from agentpod_bot.core.policy import Policy
-    from agentpod_bot.core.room import ForeignEdit, OwnEdit, RoomState, Said, Seen, Structured
+    from agentpod_bot.core.room import Device, ForeignEdit, OwnEdit, RoomState, Said, Structured
     from agentpod_bot.core.scene import Scene, Verdict
 
 BY_A_DEVICE = frozenset({Origin.DEVICE, Origin.VERIFIED})
+
+AnySeen = TypeVar("AnySeen", bound=Seen)
+
+
+def as_vouched(event: AnySeen, vouches: Callable[[Device], bool]) -> AnySeen:
+    """The event as it counts now: its device may have been verified when it was read, and not be so any more.
+
+    `vouches` says whether a device is one of its account's that is verified.
+    """
+    if event.origin is not Origin.VERIFIED or (event.device is not None and vouches(event.device)):
+        return event
+    return replace(event, origin=Origin.DEVICE)
+
+
+def is_counted(vote: Vote, policy: Policy, room: RoomState, vouches: Callable[[Device], bool]) -> bool:
+    """Whether a vote counts by the way in which it came: where devices are verified, while its own is."""
+    return not policy.is_strict(room) or (vote.device is not None and vouches(vote.device))
 
 
 def why_unheard(event: Seen, policy: Policy, room: RoomState) -> WhyUnheard | None:

@@ -7,15 +7,16 @@ from typing import TYPE_CHECKING
 
 from agentpod_bot.core.labels import guarded_scope
 from agentpod_bot.core.model import Scope
+from agentpod_bot.core.trust import is_counted
 from agentpod_bot.errors import ApproverNotInRoom
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from agentpod_bot.core.ids import UserId
     from agentpod_bot.core.model import NewQuestion, Offered, Question, Vote
     from agentpod_bot.core.policy import Policy, Route
-    from agentpod_bot.core.room import RoomState
+    from agentpod_bot.core.room import Device, RoomState
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,12 +38,18 @@ def votes_needed(policy: Policy, question: Question, offered: Offered) -> int:
 
 
 def voters_for(
-    policy: Policy, room: RoomState, question: Question, votes: Sequence[Vote], offered: Offered
+    policy: Policy,
+    room: RoomState,
+    question: Question,
+    votes: Sequence[Vote],
+    offered: Offered,
+    *,
+    vouches: Callable[[Device], bool],
 ) -> tuple[UserId, ...]:
     """Those whose vote for this option counts now, in the order of their votes.
 
     Whoever left the room or may approve no longer does not count, whatever was so when they voted;
-    nor does a vote that came in a way in which none counts any more.
+    nor does a vote that came in a way in which none counts any more, or whose device `vouches` no longer.
     Where a question has a copy, each room decides by its own rules and the votes given there.
     """
     return tuple(
@@ -51,14 +58,20 @@ def voters_for(
         if vote.option_id == offered.option.option_id
         and vote.room_id == question.asked.room_id
         and policy.may_approve(vote.sender, question, room)
-        and (vote.vouched or not policy.is_strict(room))
+        and is_counted(vote, policy, room, vouches)
     )
 
 
-def tallies(policy: Policy, room: RoomState, question: Question, votes: Sequence[Vote]) -> tuple[Tally, ...]:
+def tallies(
+    policy: Policy, room: RoomState, question: Question, votes: Sequence[Vote], *, vouches: Callable[[Device], bool]
+) -> tuple[Tally, ...]:
     """What the votes for a question come to now; options that nobody is for are left out."""
     counted = (
-        Tally(offered, voters_for(policy, room, question, votes, offered), votes_needed(policy, question, offered))
+        Tally(
+            offered,
+            voters_for(policy, room, question, votes, offered, vouches=vouches),
+            votes_needed(policy, question, offered),
+        )
         for offered in question.asked.offered
     )
     return tuple(tally for tally in counted if tally.voters)

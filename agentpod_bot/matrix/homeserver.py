@@ -9,10 +9,10 @@ from agentpod_bot.matrix.events import ENCRYPTED, REACTION
 from agentpod_bot.matrix.files import encrypted_file
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from agentpod_bot.core.ids import EventId, RoomId, TxnId, UserId
-    from agentpod_bot.core.room import RoomState
+    from agentpod_bot.core.room import Device, RoomState
     from agentpod_bot.core.upgrades import Origin, Successor
     from agentpod_bot.matrix.client import MatrixClient
     from agentpod_bot.matrix.e2e.crypto import Crypto
@@ -37,6 +37,15 @@ class MatrixHomeserver:
     def can_encrypt(self) -> bool:
         """Whether there are keys to encrypt with."""
         return self._crypto is not None
+
+    async def know_devices(self, user_ids: Collection[UserId]) -> None:
+        """Have the devices of these accounts known as they are now."""
+        if self._crypto is not None:
+            await self._crypto.know(user_ids)
+
+    def vouches(self, device: Device) -> bool:
+        """Whether a device is one that its account has now, and verified."""
+        return self._crypto is not None and self._crypto.vouches(device)
 
     async def send(self, room: RoomState, event_type: str, content: Mapping[str, Any], txn_id: TxnId) -> EventId:
         """Send one event, encrypted where the room is; the same transaction id is the same event.

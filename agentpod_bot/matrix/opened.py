@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from agentpod_bot.core.ids import UserId
-    from agentpod_bot.core.room import Origin, RoomEvent
+    from agentpod_bot.core.room import Device, Origin, RoomEvent
 
 SAID_ENCRYPTED = frozenset({MESSAGE, REACTION})
 """What means something inside a ciphertext. State and redactions are the servers' business, who cannot look there."""
@@ -24,6 +24,8 @@ class Opened:
 
     event: Mapping[str, Any]
     origin: Origin
+    device: Device | None = None
+    """The sender's device that encrypted it; None where none did."""
     ciphertext: str
 
 
@@ -45,13 +47,13 @@ Opening = Opened | NoKey | Unreadable
 def parse_opened(event: Mapping[str, Any], opening: Opening, *, own: UserId) -> RoomEvent | None:
     """What an encrypted event is, as `matrix.events.parse` says it of one in clear."""
     match opening:
-        case Opened(event=clear, origin=origin, ciphertext=ciphertext):
+        case Opened(event=clear, origin=origin, device=device, ciphertext=ciphertext):
             found = parse(clear, own=own)
             if found is None:
                 return None
             if clear.get("type") not in SAID_ENCRYPTED or _is_bared_edit(clear):
                 found = Unheeded(event_id=found.event_id, sender=found.sender, ts=found.ts)
-            return replace(found, origin=origin, ciphertext=ciphertext)
+            return replace(found, origin=origin, device=device, ciphertext=ciphertext)
         case NoKey(session_id=session_id):
             found = parse(event, own=own)
             if isinstance(found, Undecryptable):

@@ -185,7 +185,8 @@ votes = Table(
     Column("event_id", Text, nullable=False),
     Column("ts", BigInteger, nullable=False),
     Column("at_ms", BigInteger, nullable=False),
-    Column("vouched", Boolean, nullable=False),
+    Column("device_id", Text),
+    Column("ed25519", Text),
     UniqueConstraint("question_row", "sender"),
     Index("ix_votes_event_id", "event_id"),
 )

@@ -8,6 +8,7 @@ from sqlalchemy import bindparam, delete, insert, select
 
 from agentpod_bot.core.ids import Row
 from agentpod_bot.core.model import Vote
+from agentpod_bot.core.room import Device
 from agentpod_bot.store.tables import votes
 from agentpod_bot.store.transaction import Transaction
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 _v = votes.c
 _OF_QUESTION = _v.question_row == bindparam("row")
 
-_COLUMNS = (_v.sender, _v.option_id, _v.room_id, _v.event_id, _v.ts, _v.at_ms, _v.vouched)
+_COLUMNS = (_v.sender, _v.option_id, _v.room_id, _v.event_id, _v.ts, _v.at_ms, _v.device_id, _v.ed25519)
 _VOTES = select(*_COLUMNS).where(_OF_QUESTION).order_by(_v.seq)
 _VOTED = select(_v.question_row, *_COLUMNS).where(_v.event_id == bindparam("of_event")).limit(1)
 _VOTE = insert(votes)
@@ -42,7 +43,8 @@ class Votes(Transaction):
                 "event_id": vote.event_id,
                 "ts": vote.ts,
                 "at_ms": vote.at_ms,
-                "vouched": vote.vouched,
+                "device_id": None if vote.device is None else vote.device.device_id,
+                "ed25519": None if vote.device is None else vote.device.ed25519,
             },
         )
 
@@ -67,7 +69,8 @@ def _vote_of(  # noqa: PLR0917 - one argument for each column of a vote, in thei
     event_id: Any,
     ts: int,
     at_ms: int,
-    vouched: bool,  # noqa: FBT001 - as above
+    device_id: str | None,
+    ed25519: str | None,
 ) -> Vote:
     return Vote(
         sender=sender,
@@ -76,5 +79,5 @@ def _vote_of(  # noqa: PLR0917 - one argument for each column of a vote, in thei
         event_id=event_id,
         ts=ts,
         at_ms=at_ms,
-        vouched=vouched,
+        device=None if device_id is None or ed25519 is None else Device(sender, device_id, ed25519),
     )

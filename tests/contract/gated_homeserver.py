@@ -16,8 +16,9 @@ from agentpod_bot.errors import HomeserverUnavailable
 from tests.matrix.fake_rooms import Event, Room, Rooms
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
+    from agentpod_bot.core.room import Device
     from agentpod_bot.core.upgrades import Origin, Successor
     from agentpod_bot.errors import MatrixError
 
@@ -59,6 +60,12 @@ class GatedHomeserver:
     @property
     def can_encrypt(self) -> bool:
         return False
+
+    async def know_devices(self, user_ids: Collection[UserId]) -> None:
+        raise AssertionError(user_ids)  # no device has to be verified
+
+    def vouches(self, device: Device) -> bool:
+        raise AssertionError(device)
 
     async def send(self, room: RoomState, event_type: str, content: Mapping[str, Any], txn_id: TxnId) -> EventId:
         assert room.encrypted is False

@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 from agentpod_bot.broker.assembly import Parts, assemble
 from agentpod_bot.core.ids import EventId, RoomId, TxnId, UserId
-from agentpod_bot.core.room import Batch, Encryption, EncryptionOn, OwnQuestion, RoomBatch, RoomEvent, Said
+from agentpod_bot.core.room import Batch, Device, Encryption, EncryptionOn, OwnQuestion, RoomBatch, RoomEvent, Said
+from agentpod_bot.core.trust import BY_A_DEVICE
 from agentpod_bot.store.database import open_store
 from tests.examples import CALLER, OPS, OWNER, POD, POLICY, ROOM, request
 from tests.fakes import FakeChance, FakeMeter
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Mapping
+    from collections.abc import AsyncIterator, Callable, Collection, Mapping
     from pathlib import Path
 
     from agentpod_bot.core.model import Question
@@ -56,7 +57,21 @@ class SealedHomeserver:
         self.after_upload: Callable[[], object] = lambda: None
         self.encrypted: dict[RoomId, bool] = {}
         """Where rooms differ: which are encrypted."""
+        self.revoked: set[Device] = set()
+        """Devices that were verified, and are so no longer."""
+        self.known: list[frozenset[UserId]] = []
+        """Those whose devices had to be known, each time."""
+        self.unknown: list[Exception] = []
+        """What is raised, one by one, where devices have to be known."""
         self._numbers = count(1)
+
+    async def know_devices(self, user_ids: Collection[UserId]) -> None:
+        self.known.append(frozenset(user_ids))
+        if self.unknown:
+            raise self.unknown.pop(0)
+
+    def vouches(self, device: Device) -> bool:
+        return device not in self.revoked
 
     async def send(self, room: RoomState, event_type: str, content: Mapping[str, Any], txn_id: TxnId) -> EventId:
         assert txn_id
@@ -168,8 +183,15 @@ _events = count(1)
 
 
 def said(body: str, clock: FakeClock, *, sender: UserId = OWNER, **changes: Any) -> Said:
-    """A text message, sent now."""
+    """A text message, sent now; where a device encrypted it, by the sender's phone."""
+    if changes.get("origin") in BY_A_DEVICE:
+        changes = {"device": phone(sender), **changes}
     return Said(event_id=EventId(f"$said{next(_events)}"), sender=sender, ts=clock.now_ms(), body=body, **changes)
+
+
+def phone(user_id: UserId) -> Device:
+    """The device of somebody."""
+    return Device(user_id, "PHONE", f"key of {user_id}")
 
 
 def switched_on(clock: FakeClock) -> EncryptionOn:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ from agentpod_bot.core.ids import EventId, RoomId, RouteName, Row
 from agentpod_bot.core.model import Attachment, Meaning, Status, TextPreview
 from agentpod_bot.core.policy import Escalation, Reactions, Trust
 from agentpod_bot.core.room import (
+    Device,
     ForeignEdit,
     ForeignQuestion,
     Names,
@@ -19,11 +21,12 @@ from agentpod_bot.core.room import (
     Reacted,
     RoomBatch,
     Said,
+    Structured,
     Undecryptable,
     Undecrypted,
 )
-from agentpod_bot.errors import RoomEncryptedWithoutCrypto
-from tests.contract.sealed_homeserver import ENCRYPTED, SealedHomeserver, running, said, switched_on
+from agentpod_bot.errors import HomeserverUnavailable, RoomEncryptedWithoutCrypto, Unavailable
+from tests.contract.sealed_homeserver import ENCRYPTED, SealedHomeserver, phone, running, said, switched_on
 from tests.examples import (
     AGENT,
     CALLER,
@@ -52,6 +55,7 @@ if TYPE_CHECKING:
 STRICT = replace(POLICY, trust=Trust.APPROVERS_VERIFIED)
 DEVICE: dict[str, Any] = {"origin": Origin.DEVICE}
 VERIFIED: dict[str, Any] = {"origin": Origin.VERIFIED}
+TWO_VERIFIED = replace(STRICT, routes={ROUTE: replace(OPS_ROUTE, quorum=2)})
 LONG = (TextPreview("Command", "echo ok; " + "a" * 5_000),)
 
 
@@ -300,6 +304,152 @@ async def test_a_vote_of_before_stricter_rules_does_not_make_up_a_quorum_after_t
         assert (await pod.now(question)).is_open
         await pod.handle(said(f"2 {code}", clock, **VERIFIED))
         assert (await pod.now(question)).status is Status.DECIDED
+
+
+# A vote counts while its device is verified
+
+
+async def shown_votes(pod: Pod) -> list[str]:
+    """Who is for the option that needs two people, as the question says it after each change."""
+    await pod.quiet()
+    edits = [sent.content.get("m.new_content", {}) for sent in pod.hs.sent]
+    return [line for edit in edits for line in edit.get("body", "").splitlines() if " of 2 " in line]
+
+
+async def test_a_vote_counts_no_longer_once_its_device_is_not_verified_and_does_again_once_it_is(
+    path: Path, hs: SealedHomeserver, clock: FakeClock
+) -> None:
+    async with running(path, hs, clock, TWO_VERIFIED) as pod:
+        question = await pod.shown()
+        answer = f"2 {question.asked.code}"
+        await pod.handle(said(answer, clock, **VERIFIED))
+        await pod.quiet()
+        hs.revoked.add(phone(OWNER))
+        await pod.handle(said(answer, clock, sender=SECOND, **VERIFIED))
+        assert (await pod.now(question)).is_open
+        first, second = await shown_votes(pod)
+        assert (OWNER in first, SECOND in first) == (True, False)
+        assert (OWNER in second, SECOND in second) == (False, True)
+        await pod.handle(said(answer, clock, **VERIFIED))
+        assert (await pod.audited(question))[-1] == ("unverified_device", None)
+        assert (await pod.now(question)).is_open
+        hs.revoked.clear()
+        await pod.handle(said(answer, clock, **VERIFIED))
+        closing = (await pod.now(question)).closing
+        assert closing is not None
+        assert closing.voters == (SECOND, OWNER)
+
+
+async def test_who_votes_again_from_another_device_is_shown_among_those_who_count(
+    path: Path, hs: SealedHomeserver, clock: FakeClock
+) -> None:
+    async with running(path, hs, clock, TWO_VERIFIED) as pod:
+        question = await pod.shown()
+        answer = f"2 {question.asked.code}"
+        await pod.handle(said(answer, clock, **VERIFIED))
+        await pod.quiet()
+        hs.revoked.add(phone(OWNER))
+        await pod.handle(said(answer, clock, device=Device(OWNER, "LAPTOP", "its key"), **VERIFIED))
+        assert [OWNER in line for line in await shown_votes(pod)] == [True, True]
+        await pod.handle(said(answer, clock, sender=SECOND, **VERIFIED))
+        assert (await pod.now(question)).status is Status.DECIDED
+
+
+async def test_what_is_said_of_an_expired_question_is_who_counted_at_last(
+    path: Path, hs: SealedHomeserver, clock: FakeClock
+) -> None:
+    async with running(path, hs, clock, TWO_VERIFIED) as pod:
+        question = await pod.shown()
+        await pod.handle(said(f"2 {question.asked.code}", clock, **VERIFIED))
+        await pod.quiet()
+        hs.revoked.add(phone(OWNER))
+        hs.known.clear()
+        clock.advance(60 * MINUTE)
+        await pod.parts.deadlines.expire()
+        await pod.quiet()
+        assert not (await pod.now(question)).is_open
+        assert "1 of 2 votes" not in hs.sent[-1].content["m.new_content"]["body"]
+        assert hs.known == [{OWNER}]
+
+
+@pytest.mark.parametrize("said_by", ["its code", "a structured answer"])
+async def test_an_answer_whose_device_is_not_verified_any_more_when_it_is_to_be_kept_decides_nothing(
+    path: Path, hs: SealedHomeserver, clock: FakeClock, said_by: str
+) -> None:
+    """It was when the answer was read: other rooms of the response may take their time after that."""
+    async with running(path, hs, clock, STRICT) as pod:
+        question = await pod.shown()
+        hs.revoked.add(phone(OWNER))
+        answer = said(f"1 {question.asked.code}", clock, **VERIFIED)
+        if said_by != "its code":
+            fields = {
+                "schema_version": 1,
+                "request_id": question.key.request_id,
+                "option_id": "allow_once",
+                "subject": {"digest": question.asked.digest, "revision": 1},
+            }
+            seen = {"event_id": answer.event_id, "sender": OWNER, "ts": answer.ts, "device": answer.device}
+            await pod.handle(Structured(**seen, **VERIFIED, fields=fields))
+        else:
+            await pod.handle(answer)
+        assert (await pod.now(question)).is_open
+        [notice] = await pod.notices()
+        assert "agentpod-bot verify" in notice
+
+
+async def test_no_vote_is_kept_before_the_devices_of_those_who_voted_are_known_as_they_are_now(
+    path: Path, hs: SealedHomeserver, clock: FakeClock
+) -> None:
+    async with running(path, hs, clock, TWO_VERIFIED) as pod:
+        question = await pod.shown()
+        answer = f"2 {question.asked.code}"
+        await pod.handle(said(answer, clock, **VERIFIED))
+        await pod.quiet()
+        hs.unknown.append(HomeserverUnavailable("the devices are not known"))
+        last = said(answer, clock, sender=SECOND, **VERIFIED)
+        with pytest.raises(Unavailable, match="devices"):
+            await pod.handle(last)
+        assert (await pod.now(question)).is_open
+        assert [what for what, _ in await pod.audited(question)].count("voted") == 1
+        hs.known.clear()
+        await pod.handle(last)
+        assert hs.known[0] == {OWNER}
+        assert (await pod.now(question)).status is Status.DECIDED
+
+
+async def test_where_every_device_counts_nobody_has_to_be_known(
+    path: Path, hs: SealedHomeserver, clock: FakeClock
+) -> None:
+    async with running(path, hs, clock, replace(TWO_VERIFIED, trust=Trust.ALL)) as pod:
+        question = await pod.shown()
+        hs.revoked |= {phone(OWNER), phone(SECOND)}
+        await pod.handle(said("2", clock, names=to(question), **VERIFIED))
+        await pod.handle(said("2", clock, names=to(question), sender=SECOND, **DEVICE))
+        assert (await pod.now(question)).status is Status.DECIDED
+        await pod.quiet()
+        assert hs.known == []
+
+
+async def test_the_votes_are_not_shown_before_the_devices_of_those_who_voted_are_known(
+    path: Path, hs: SealedHomeserver, clock: FakeClock
+) -> None:
+    async with running(path, hs, clock, TWO_VERIFIED) as pod:
+        question = await pod.shown()
+        before = len(hs.sent)
+        hs.unknown += [HomeserverUnavailable("the devices are not known")] * 2
+        await pod.handle(said(f"2 {question.asked.code}", clock, **VERIFIED))  # the first vote: nobody voted before
+        async with asyncio.timeout(20):
+            while hs.unknown:
+                clock.advance(1_000)
+                pod.parts.commit._bell.ring()
+                await asyncio.sleep(0.005)
+        assert len(hs.sent) == before
+        async with asyncio.timeout(20):
+            while len(hs.sent) == before:
+                clock.advance(1_000)
+                pod.parts.commit._bell.ring()
+                await asyncio.sleep(0.005)
+        assert [OWNER in line for line in await shown_votes(pod)] == [True]
 
 
 async def test_an_end_that_nobody_vouches_for_makes_no_bare_answer_clear(

@@ -10,6 +10,7 @@ import pytest
 from agentpod_bot.core.ids import EventId, OptionId, Row, UserId
 from agentpod_bot.core.kept import Priority
 from agentpod_bot.core.model import OPEN, Vote
+from agentpod_bot.core.room import Device
 from tests.unit.store.examples import (
     BOT,
     MINUTE,
@@ -65,9 +66,10 @@ def test_each_person_has_one_vote_the_latest_and_in_its_turn(tx: Tx) -> None:
 
 def test_what_vouches_for_a_vote_is_kept_with_it(tx: Tx) -> None:
     row = insert_pending(tx).row
-    vouched = replace(vote(event="$1"), vouched=True)
+    vouched = replace(vote(event="$1"), device=Device(OWNER, "PHONE", "key"))
     tx.vote(row, vouched)
     assert tx.votes(row) == (vouched,)
+    assert tx.voted(EventId("$1")) == (row, vouched)
     tx.vote(row, vote(event="$2"))
     assert tx.votes(row) == (vote(event="$2"),)
 

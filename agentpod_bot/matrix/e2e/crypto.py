@@ -27,10 +27,10 @@ from agentpod_bot.matrix.events import ENCRYPTED, is_verification
 from agentpod_bot.matrix.opened import NoKey, Opened, Unreadable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
     from agentpod_bot.core.ids import RoomId
-    from agentpod_bot.core.room import RoomState
+    from agentpod_bot.core.room import Device, RoomState
     from agentpod_bot.matrix.e2e.devices import Requests
     from agentpod_bot.matrix.e2e.machine import DeviceKeys, RoomKey
     from agentpod_bot.matrix.e2e.thread import Keys
@@ -54,7 +54,7 @@ class Verdicts(Protocol):
     """Which devices were verified."""
 
     def is_verified(self, user_id: str, device_id: str, ed25519: str) -> bool:
-        """Whether somebody made sure that this key is that person's."""
+        """Whether somebody made sure that this key is that person's. May be asked from any thread."""
         ...
 
     async def learn(self, answer: Mapping[str, Any]) -> None:
@@ -203,7 +203,18 @@ class Crypto:
                 return found
             case Clear():
                 clear = _in_clear(event, content, found)
-                return Opened(event=clear, origin=self._origin(found), ciphertext=found.ciphertext)
+                device = None if found.device is None else found.device.named
+                return Opened(event=clear, origin=self._origin(found), device=device, ciphertext=found.ciphertext)
+
+    async def know(self, user_ids: Collection[UserId]) -> None:
+        """Have the devices of these accounts known as they are now, as far as the homeserver says it."""
+        for user_id in sorted(user_ids):
+            await self._know(user_id)
+
+    def vouches(self, device: Device) -> bool:
+        """Whether a device is known to be one that its account has now, and is verified; from any thread."""
+        is_verified = self._verdicts.is_verified(device.user_id, device.device_id, device.ed25519)
+        return is_verified and self._devices.has(device)
 
     async def _know(self, sender: UserId) -> None:
         """Have the sender's devices known as they are now: they alone say whose session it is.

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Mapping
 
     from agentpod_bot.core.ids import UserId
+    from agentpod_bot.core.room import Device
     from agentpod_bot.matrix.e2e.machine import DeviceKeys, Machine
 
 QUERY: Final = "/_matrix/client/v3/keys/query"
@@ -58,6 +59,8 @@ class Devices:
         self._monotonic = monotonic
         self._heed = heed
         self._current: set[UserId] = set()
+        self._there: dict[UserId, frozenset[Device]] = {}
+        """The devices of accounts of which what is known is current. Each is replaced as a whole, for `has`."""
         self._asking: frozenset[UserId] = frozenset()
         """Accounts about which the homeserver is being asked: what is known of them is not current yet."""
         self._unreachable: dict[UserId, float] = {}
@@ -71,6 +74,11 @@ class Devices:
         self._current.difference_update(user_ids)
         for user_id in user_ids:
             self._unreachable.pop(user_id, None)
+            self._there.pop(user_id, None)
+
+    def has(self, device: Device) -> bool:
+        """Whether an account is known to have this device now; asked by other threads, too."""
+        return device in self._there.get(device.user_id, frozenset())
 
     async def of(self, user_ids: Collection[UserId]) -> tuple[DeviceKeys, ...]:
         """The devices that these accounts have now; those of an account whose homeserver is down as they were.
@@ -98,6 +106,7 @@ class Devices:
             )
             await self._run(lambda machine: machine.learn(answer))
             await self._heed(answer)
+            found: tuple[DeviceKeys, ...] = await self._run(lambda machine: machine.devices(user_ids))
         except BaseException as error:
             self._current.difference_update(user_ids)
             if isinstance(error, Refused):
@@ -112,6 +121,8 @@ class Devices:
             log.warning("devices_unknown", user_ids=sorted(unknown), again_s=UNREACHABLE_S)
             self._current.difference_update(unknown)
             self._unreachable |= dict.fromkeys(unknown, self._monotonic() + UNREACHABLE_S)
+        for user_id in self._current.intersection(user_ids):  # and not of who changed meanwhile
+            self._there[user_id] = frozenset(keys.named for keys in found if keys.user_id == user_id)
 
     async def with_session(self, devices: Collection[DeviceKeys]) -> None:
         """See that messages can be encrypted for these devices, as far as they left one-time keys.

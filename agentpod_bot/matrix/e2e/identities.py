@@ -58,7 +58,7 @@ class Known:
 
 
 class Identities:
-    """Fits `crypto.Verdicts`. For one event loop."""
+    """Fits `crypto.Verdicts`. For one event loop, but for `is_verified`."""
 
     def __init__(self, file: Sealed, known: Known) -> None:
         self._file = file
@@ -99,14 +99,16 @@ class Identities:
         return self._shown.get(user_id)
 
     def is_verified(self, user_id: str, device_id: str, ed25519: str) -> bool:
-        """Whether this key was compared, or is vouched for by an identity that was."""
-        if self._known.devices.get((user_id, device_id)) == ed25519:
+        """Whether this key was compared, or is vouched for by an identity that was.
+
+        Other threads ask, too: what is kept is replaced as a whole, and read once.
+        """
+        known = self._known
+        if known.devices.get((user_id, device_id)) == ed25519:
             return True
         shown = self._shown.get(user_id)
         return (
-            shown is not None
-            and self._known.masters.get(user_id) == shown.master
-            and shown.vouches_for(device_id, ed25519)
+            shown is not None and known.masters.get(user_id) == shown.master and shown.vouches_for(device_id, ed25519)
         )
 
     async def learn(self, answer: Mapping[str, Any]) -> None:

@@ -24,6 +24,7 @@ from nio.exceptions import EncryptionError
 from nio.responses import KeysClaimResponse, KeysQueryResponse
 
 from agentpod_bot.core.ids import RoomId, UserId
+from agentpod_bot.core.room import Device
 from agentpod_bot.errors import CryptoStoreRefused, HomeserverUnavailable, StoreUnavailable
 from agentpod_bot.matrix.e2e import vault as vaults
 from agentpod_bot.matrix.e2e.keys_store import VERSION, KeysStore
@@ -75,6 +76,11 @@ class DeviceKeys:
     device_id: str
     ed25519: str
     curve25519: str
+
+    @property
+    def named(self) -> Device:
+        """The device as it is named beside what it said."""
+        return Device(self.user_id, self.device_id, self.ed25519)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,7 @@ from agentpod_bot.core.judge import judge_reacted, judge_said
 from agentpod_bot.core.labels import approves
 from agentpod_bot.core.model import Meaning
 from agentpod_bot.core.policy import Trust
-from agentpod_bot.core.room import Foreign, ForeignEdit, Names, Origin, OwnEdit, Reacted, Structured
+from agentpod_bot.core.room import Device, Foreign, ForeignEdit, Names, Origin, OwnEdit, Reacted, Structured
 from agentpod_bot.core.scene import (
     Accept,
     Hint,
@@ -31,7 +31,7 @@ from agentpod_bot.core.scene import (
     WhyUnheard,
 )
 from agentpod_bot.core.structured import judge_structured
-from agentpod_bot.core.trust import ends_something
+from agentpod_bot.core.trust import as_vouched, ends_something
 from tests.examples import AGENT, MALLORY, MINUTE, OPS, OWNER, POLICY, ROOM, START, closed, question, said, scene
 
 if TYPE_CHECKING:
@@ -267,3 +267,14 @@ def test_an_end_is_believed_in_an_encrypted_room_only_from_a_device_of_who_ends_
     for edit in edits:
         assert ends_something(edit, ENCRYPTED) is believed
         assert ends_something(edit, ROOM)
+
+
+@pytest.mark.parametrize("origin", Origin)
+@pytest.mark.parametrize("device", [None, Device(OWNER, "PHONE", "key"), Device(OWNER, "PHONE", "another key")])
+def test_what_a_device_said_that_is_not_verified_any_more_counts_as_of_one_that_never_was(
+    origin: Origin, device: Device | None
+) -> None:
+    event = replace(text("1", origin), device=device)
+    for verified in (set[Device](), {Device(OWNER, "PHONE", "key")}):
+        still = origin is not Origin.VERIFIED or device in verified
+        assert as_vouched(event, verified.__contains__) == (event if still else replace(event, origin=Origin.DEVICE))

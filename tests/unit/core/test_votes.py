@@ -13,7 +13,7 @@ from agentpod_bot.core.judge import judge_reacted, judge_said
 from agentpod_bot.core.lifecycle import Answered, step
 from agentpod_bot.core.model import Meaning, Option, Question, Scope, Status, Via, Vote
 from agentpod_bot.core.policy import Trust
-from agentpod_bot.core.room import Powers, Reacted, RoomState
+from agentpod_bot.core.room import Device, Powers, Reacted, RoomState
 from agentpod_bot.core.scene import Accept, FromRequester, NamesQuestion, NotApprover
 from agentpod_bot.core.votes import check_decidable, tallies, voters_for, votes_needed
 from agentpod_bot.errors import ApproverNotInRoom
@@ -60,6 +60,11 @@ def asked_for(person: UserId | None, *options: Option) -> Question:
     return replace(made, asked=replace(made.asked, requester=person))
 
 
+def nobody(_device: Device) -> bool:
+    """No device is verified."""
+    return False
+
+
 def vote(sender: UserId, option: Option = ALWAYS) -> Vote:
     return Vote(
         sender=sender,
@@ -92,7 +97,7 @@ def test_votes_for_different_options_do_not_add_up() -> None:
     wider = Option(OptionId("wider"), "Always allow everything", Meaning.APPROVE, Scope.ALWAYS)
     one = question(options=(ALWAYS, wider, REJECT))
     votes = [vote(OWNER, ALWAYS), vote(SECOND, wider)]
-    assert [tally.voters for tally in tallies(TWO, ROOM, one, votes)] == [(OWNER,), (SECOND,)]
+    assert [tally.voters for tally in tallies(TWO, ROOM, one, votes, vouches=nobody)] == [(OWNER,), (SECOND,)]
 
 
 @pytest.mark.parametrize(
@@ -103,7 +108,9 @@ def test_votes_for_different_options_do_not_add_up() -> None:
     ],
 )
 def test_a_vote_of_somebody_who_is_not_there_now_does_not_count(room: RoomState) -> None:
-    assert OWNER not in voters_for(TWO, room, question(), [vote(OWNER), vote(SECOND)], offered(*FOUR)[1])
+    assert OWNER not in voters_for(
+        TWO, room, question(), [vote(OWNER), vote(SECOND)], offered(*FOUR)[1], vouches=nobody
+    )
 
 
 @pytest.mark.parametrize(
@@ -119,11 +126,14 @@ def test_a_vote_of_somebody_who_is_not_there_now_does_not_count(room: RoomState)
 )
 def test_a_vote_of_somebody_who_may_not_approve_now_does_not_count(policy: Policy) -> None:
     asked = asked_for(OWNER)
-    assert OWNER not in voters_for(policy, ROOM, asked, [vote(OWNER), vote(SECOND)], offered(*FOUR)[1])
+    assert OWNER not in voters_for(policy, ROOM, asked, [vote(OWNER), vote(SECOND)], offered(*FOUR)[1], vouches=nobody)
 
 
 def test_who_voted_last_comes_last() -> None:
-    assert voters_for(TWO, ROOM, question(), [vote(SECOND), vote(OWNER)], offered(*FOUR)[1]) == (SECOND, OWNER)
+    assert voters_for(TWO, ROOM, question(), [vote(SECOND), vote(OWNER)], offered(*FOUR)[1], vouches=nobody) == (
+        SECOND,
+        OWNER,
+    )
 
 
 @pytest.mark.parametrize("voters", [(), (OWNER,), (OWNER, OWNER), (SECOND, MALLORY)])
@@ -245,15 +255,33 @@ def test_never_allow_needs_one_person_only() -> None:
     assert votes_needed(TWO, one, one.asked.offered[1]) == 1
 
 
-def test_a_vote_that_came_in_another_way_counts_only_while_every_way_does() -> None:
+PHONE = Device(SECOND, "PHONE", "key")
+
+
+def vouched() -> tuple[Vote, Vote]:
+    """Two votes; the second one came from a device that was verified."""
+    return vote(OWNER), replace(vote(SECOND), device=PHONE)
+
+
+@pytest.mark.parametrize("trust", Trust)
+def test_a_vote_that_came_in_another_way_counts_only_while_every_way_does(trust: Trust) -> None:
     """Rules may change between a vote and the last one: at the commit each is looked at anew."""
-    here = question()
-    encrypted = replace(ROOM, encrypted=True)
-    both = (vote(OWNER), replace(vote(SECOND), vouched=True))
+    here, policy, encrypted = question(), replace(TWO, trust=trust), replace(ROOM, encrypted=True)
     always = here.asked.offered[1]
-    for trust in Trust:
-        policy = replace(TWO, trust=trust)
-        strict = (SECOND,) if trust is not Trust.ALL else (OWNER, SECOND)
-        assert voters_for(policy, ROOM, here, both, always) == (OWNER, SECOND)
-        assert voters_for(policy, encrypted, here, both, always) == strict
-        assert voters_for(policy, replace(ROOM, encrypted=None), here, both, always) == strict
+    strict = (SECOND,) if trust is not Trust.ALL else (OWNER, SECOND)
+    assert voters_for(policy, ROOM, here, vouched(), always, vouches=nobody) == (OWNER, SECOND)
+    for room in (encrypted, replace(ROOM, encrypted=None)):
+        assert voters_for(policy, room, here, vouched(), always, vouches={PHONE}.__contains__) == strict
+
+
+@pytest.mark.parametrize(
+    "device",
+    [Device(SECOND, "PHONE", "another key"), Device(SECOND, "LAPTOP", "key"), Device(OWNER, "PHONE", "key"), None],
+)
+def test_a_vote_whose_device_does_not_vouch_any_more_counts_only_where_none_has_to(device: Device | None) -> None:
+    here, verified = question(), {device}
+    always, encrypted = here.asked.offered[1], replace(ROOM, encrypted=True)
+    strict = replace(TWO, trust=Trust.APPROVERS_VERIFIED)
+    assert voters_for(strict, encrypted, here, vouched(), always, vouches=verified.__contains__) == ()
+    assert tallies(strict, encrypted, here, vouched(), vouches=verified.__contains__) == ()
+    assert voters_for(TWO, encrypted, here, vouched(), always, vouches=verified.__contains__) == (OWNER, SECOND)

@@ -111,3 +111,13 @@ def test_a_store_of_a_newer_version_is_refused_and_left_as_it_is(schema: str, tm
 
 def test_the_stored_files_are_small() -> None:
     assert all(file.stat().st_size < 256 * 1024 for file in FOLDER.iterdir())
+
+
+async def test_a_vote_of_before_has_no_device_that_vouches_for_it(tmp_path: Path) -> None:
+    path = copied("0001", tmp_path)
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("UPDATE votes SET vouched = 1")
+        connection.commit()
+    votes = (await read_from(path))["votes"]
+    assert votes
+    assert {vote["device"] for cast in votes.values() for vote in cast} == {None}
