@@ -13,6 +13,7 @@ from agentpod_bot.core.ids import RequestId, RoomId, RouteName, UserId
 from agentpod_bot.core.policy import Escalation, Trust
 from agentpod_bot.matrix.client import MatrixClient
 from agentpod_bot.matrix.e2e.crypto import Crypto
+from agentpod_bot.matrix.e2e.identities import Identities
 from agentpod_bot.matrix.e2e.thread import Keys
 from agentpod_bot.matrix.e2e.vault import Vault
 from agentpod_bot.matrix.homeserver import MatrixHomeserver
@@ -22,7 +23,7 @@ from tests.examples import CALLER, OPS_ROUTE, POLICY, ROUTE, request
 from tests.fakes import FakeChance, FakeClock, FakeMeter
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Mapping
+    from collections.abc import AsyncIterator, Callable
     from pathlib import Path
 
     from agentpod_bot.core.model import Caller, Question
@@ -32,19 +33,6 @@ if TYPE_CHECKING:
 PATIENCE_S = 20.0
 LEADS = RouteName("leads")
 PICKLE_KEY = "a secret of forty characters or more...."
-
-
-class Verdicts:
-    """Devices that somebody verified, by their ed25519 keys."""
-
-    def __init__(self) -> None:
-        self.verified: set[str] = set()
-
-    def is_verified(self, _user_id: str, _device_id: str, ed25519: str) -> bool:
-        return ed25519 in self.verified
-
-    async def learn(self, _answer: Mapping[str, Any]) -> None:
-        """Nothing."""
 
 
 class Pod:
@@ -59,6 +47,7 @@ class Pod:
         token: str,
         *,
         keys: Keys | None = None,
+        identities: Identities | None = None,
     ) -> None:
         self.hs = hs
         self.clock = clock
@@ -66,11 +55,11 @@ class Pod:
         self.meter = FakeMeter()
         self.client = MatrixClient(hs.url, policy.own, token)
         self.keys = keys
-        self.verdicts = Verdicts()
+        self.identities = identities
         self.crypto = (
             None
-            if keys is None
-            else Crypto(keys, self.client, clock, verdicts=self.verdicts, verified_only=self._strict)
+            if keys is None or identities is None
+            else Crypto(keys, self.client, clock, verdicts=identities, verified_only=self._strict)
         )
         self.outcomes_to_post = asyncio.Event()
         self.parts: Parts = assemble(
@@ -178,12 +167,12 @@ class Rig:
         self.sealed = True
         self.hs.encrypt(self.room, by=self.owner)
 
-    async def _keys(self) -> Keys:
+    async def _keys(self) -> tuple[Keys, Identities]:
         folder = self.path.parent / "crypto"
-        vault = Vault(
-            folder=folder, pickle_key="a secret of forty characters or more....", user_id=self.pod, device_id="POD"
-        )
-        return await Keys.open(vault, make=not folder.exists())
+        vault = Vault(folder=folder, pickle_key=PICKLE_KEY, user_id=self.pod, device_id="POD")
+        make = not folder.exists()
+        keys = await Keys.open(vault, make=make)
+        return keys, await Identities.open(vault, make=make)
 
     def with_reactions(self, reactions: Reactions) -> None:
         """Change what the route does with reactions."""
@@ -209,8 +198,8 @@ class Rig:
         async with AsyncExitStack() as stack:
             store = open_store(self.path)
             stack.push_async_callback(store.close)
-            keys = await self._keys() if self.sealed else None
-            pod = Pod(self.hs, self.clock, store, self.policy, self.token, keys=keys)
+            keys, identities = await self._keys() if self.sealed else (None, None)
+            pod = Pod(self.hs, self.clock, store, self.policy, self.token, keys=keys, identities=identities)
             stack.push_async_callback(pod.stop)
             await pod.start(outbox=outbox, caught_up=caught_up)
             yield pod

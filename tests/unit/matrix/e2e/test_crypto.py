@@ -6,6 +6,7 @@ import contextlib
 import json
 import sqlite3
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -80,6 +81,38 @@ async def test_an_answer_of_a_verified_device_is_known_as_such(cast: Cast) -> No
     opening = await cast.pod.hear(await cast.owner.say(BOTH, "1"))
     assert isinstance(opening, Opened)
     assert opening.origin is Origin.VERIFIED
+
+
+async def test_a_device_vouches_while_it_is_verified_and_its_account_is_known_to_have_it(cast: Cast) -> None:
+    owner = cast.owner.own.named
+    cast.pod.verdicts.verified.add(owner.ed25519)
+    assert not cast.pod.crypto.vouches(owner)  # nobody asked whether it is there
+    await cast.pod.crypto.know({OWNER})
+    assert cast.pod.crypto.vouches(owner)
+    assert not cast.pod.crypto.vouches(replace(owner, ed25519=cast.mallory.own.ed25519))
+    assert not cast.pod.crypto.vouches(replace(owner, device_id="LAPTOP"))
+    assert not cast.pod.crypto.vouches(replace(owner, user_id=MALLORY))
+    cast.pod.verdicts.verified.clear()
+    assert not cast.pod.crypto.vouches(owner)
+    cast.pod.verdicts.verified.add(owner.ed25519)
+    await cast.pod.sync(device_lists={"changed": [OWNER]})
+    assert not cast.pod.crypto.vouches(owner)  # what changed is not known yet
+    await cast.pod.crypto.know({OWNER})
+    assert cast.pod.crypto.vouches(owner)
+    del cast.server.devices[OWNER]["PHONE"]
+    await cast.pod.sync(device_lists={"changed": [OWNER]})
+    await cast.pod.crypto.know({OWNER})
+    assert not cast.pod.crypto.vouches(owner)
+
+
+async def test_what_is_said_comes_with_the_device_that_said_it(cast: Cast) -> None:
+    opening = await cast.pod.hear(await cast.owner.say(BOTH, "1"))
+    assert isinstance(opening, Opened)
+    assert opening.device == cast.owner.own.named
+    assert cast.pod.crypto._devices.has(cast.owner.own.named)
+    forged = await cast.pod.hear(await cast.mallory.say(ALL, "1") | {"sender": OWNER})
+    assert isinstance(forged, Opened)
+    assert forged.device is None
 
 
 async def test_what_one_device_encrypted_is_a_strangers_under_another_senders_name(cast: Cast) -> None:
