@@ -236,6 +236,10 @@ class Tx(CopyTx, CallbackTx, SyncTx, UpgradeTx, Protocol):
         """Drop an effect that no try was made for; True where it was there and is gone."""
         ...
 
+    def drop(self, effect_id: int) -> None:
+        """Drop an effect, unless a try was made for it."""
+        ...
+
     def unsent(self, row: Row, room_id: RoomId, effect: str) -> Effect | None:
         """An effect of a question in a room that was not sent yet."""
         ...
@@ -302,6 +306,10 @@ class Tx(CopyTx, CallbackTx, SyncTx, UpgradeTx, Protocol):
 
     def last_effect_at(self, room_id: RoomId, effect_prefix: str) -> int | None:
         """`not_before_ms` of the newest effect of the room whose name begins so, sent or not."""
+        ...
+
+    def newest_unsent(self, room_id: RoomId, effect_prefix: str) -> Effect | None:
+        """The newest effect of the room whose name begins so and which was not sent yet."""
         ...
 
     def hints(self, room_id: RoomId, *, after_ms: int, up_to_ms: int) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from agentpod_bot.core.ids import EventId, RoomId, UserId
+    from agentpod_bot.core.ids import EventId, RoomId, TxnId, UserId
     from agentpod_bot.core.room import Foreign, Undecrypted
 
 
@@ -69,6 +69,10 @@ class SyncTx(Protocol):
 
     def take_undecrypted(self, room_id: RoomId, event_id: EventId) -> Undecrypted | None:
         """Forget a kept event, and return what it was; None where it is not kept."""
+        ...
+
+    def undecrypted_of(self, txn_id: TxnId) -> Undecrypted | None:
+        """The oldest kept event for which the notice with this transaction id waits."""
         ...
 
     def prune_undecrypted(self, before_ms: int) -> None:

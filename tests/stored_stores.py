@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from agentpod_bot.core.ids import ClientName, EventId, OptionId, RequestId, RoomId, RouteName, Row, TxnId, WebhookId
 from agentpod_bot.core.kept import Priority
 from agentpod_bot.core.model import Attachment, Claim, Copy, Hold, Outcome, Progress, Via, Vote
-from agentpod_bot.core.room import Device, Undecrypted
+from agentpod_bot.core.room import Device, Undecrypted, UnreadNotice
 from agentpod_bot.store.database import open_store
 from agentpod_bot.store.schema import known_schemas
 from tests.unit.store.examples import (
@@ -122,10 +122,10 @@ def synced(tx: Tx) -> None:
     tx.mark_seen(ROOM, EventId("$two"), T0 + 1)
     tx.take_ciphertext(ROOM, "0123")
     raw = {"type": "m.room.encrypted", "content": {"session_id": "session", "ciphertext": "\x00\ud800"}}
-    tx.keep_undecrypted(
-        Undecrypted(event_id=EventId("$dark"), room_id=ROOM, session_id="session", first_seen_ms=T0, event=raw),
-        at_most=2,
-    )
+    dark = Undecrypted(event_id=EventId("$dark"), room_id=ROOM, session_id="session", first_seen_ms=T0, event=raw)
+    told = replace(dark, event_id=EventId("$told"), notice=UnreadNotice(TxnId("unread"), {"body": "\x00\ud800"}))
+    for kept in (dark, told):
+        tx.keep_undecrypted(kept, at_most=2)
     tx.move(BOT, "s72594_4483_1934")
     tx.mark_encrypted(ROOM, judged=False)
     tx.mark_encrypted(OTHER_ROOM, judged=True)

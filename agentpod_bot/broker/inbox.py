@@ -16,7 +16,7 @@ from agentpod_bot.broker.change import QUESTION, After, Means, audit, change, ed
 from agentpod_bot.broker.moving import show_moved
 from agentpod_bot.broker.said_back import SaidBack
 from agentpod_bot.broker.scenes import in_room, scene_of
-from agentpod_bot.broker.unreadable import KEPT_MS, came_unreadable
+from agentpod_bot.broker.unreadable import KEPT_MS, became_readable, came_unreadable
 from agentpod_bot.broker.votes import take, voters_in, withdraw
 from agentpod_bot.core.copies import is_gone
 from agentpod_bot.core.ids import Code, TxnId
@@ -202,6 +202,7 @@ class Inbox:
         """Handle an event that could not be read when it came, by what it can have been meant for then."""
         kept = tx.take_undecrypted(room.room_id, event.event_id)
         if kept is not None and kept.first_seen_ms >= self._means.clock.now_ms() - KEPT_MS:
+            became_readable(tx, kept)
             self._process(tx, event, room, after, known_ms=kept.first_seen_ms)
 
     def _process(self, tx: Tx, event: RoomEvent, room: RoomState, after: After, *, known_ms: int | None = None) -> None:

@@ -31,6 +31,7 @@ from agentpod_bot.broker.change import (
 )
 from agentpod_bot.broker.reminders import REMINDERS, hushed, is_held, lowered
 from agentpod_bot.broker.rendered import question_of, render
+from agentpod_bot.broker.said_back import unread_notice
 from agentpod_bot.broker.uploads import MOST_TRIES, Uploads, is_to_upload
 from agentpod_bot.core.kept import Effect, Priority
 from agentpod_bot.core.labels import approves
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
     from agentpod_bot.broker.commit import Bell, Commit
     from agentpod_bot.broker.waiters import Waiters
     from agentpod_bot.core.ids import EventId, RoomId
-    from agentpod_bot.core.model import Question
+    from agentpod_bot.core.model import Closing, Question
     from agentpod_bot.core.room import RoomState
     from agentpod_bot.ports import Homeserver, Meter, Store, Tx
 
@@ -260,6 +261,9 @@ class Outbox:
         if name == PROGRESS and not question.is_open:
             tx.abandon(effect.effect_id, "decided meanwhile")  # it would make the question look open again
             return None
+        if question.closing is not None and _is_answered_by_who_is_told(effect, question.closing):
+            tx.abandon(effect.effect_id, "answered in another way")
+            return None
         if name == UPLOAD:
             return Ready(effect, question)
         if name == KEYCAPS:
@@ -425,3 +429,9 @@ class Outbox:
         full: int = min(LONGEST_RETRY_MS, FIRST_RETRY_MS << min(attempts, 10))
         half = full // 2
         return half + half * int(self._means.chance.hex(16), 16) // 0xFFFF
+
+
+def _is_answered_by_who_is_told(effect: Effect, closing: Closing) -> bool:
+    """Whether a notice says to somebody that a message could not be read, who was heard after all."""
+    heard = closing.voters if closing.answered_by is None else (closing.answered_by, *closing.voters)
+    return effect.effect in map(unread_notice, heard)

@@ -10,7 +10,7 @@ import structlog
 from agentpod_bot.broker.change import audit
 from agentpod_bot.core.kept import AuditRow, Priority
 from agentpod_bot.core.model import WHOLE_TEXT_SHOWN
-from agentpod_bot.core.room import Said, Structured, Undecryptable
+from agentpod_bot.core.room import Said, Structured, Undecryptable, UnreadNotice
 from agentpod_bot.render import notices
 from agentpod_bot.render.sentences import Keys
 
@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from agentpod_bot.broker.change import After, Means
-    from agentpod_bot.core.ids import EventId, Row
+    from agentpod_bot.core.ids import EventId, Row, UserId
+    from agentpod_bot.core.kept import Effect, NewEffect
     from agentpod_bot.core.model import Question
     from agentpod_bot.core.room import RoomEvent, RoomState, Seen
     from agentpod_bot.core.scene import Left, WhyUnheard
@@ -33,6 +34,9 @@ MOST_TO_STRANGERS = 5
 """Of those, the notices that only say to people that they are no approvers: approvers must go on being told why."""
 MINUTE_MS = 60_000
 HINT = "hint"
+UNDECRYPTABLE = "undecryptable"
+UNREAD_WAIT_MS = 10_000
+"""So long a key may take after its message before anybody is told that it lacks: most come within a second."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,18 +135,54 @@ class SaidBack:
         log.warning("event_replayed", room_id=self.room.room_id, event_id=event.event_id, sender=event.sender)
         self._record("replayed", event)
 
-    def undecryptable(self, event: Seen, question: Question) -> None:
-        """The answer cannot be read."""
+    def undecryptable(self, event: Undecryptable, question: Question) -> UnreadNotice | None:
+        """The answer cannot be read. Where it may be soon, the notice waits, and is returned."""
         policy = self.means.world.policy
         keys = Keys.NONE
         if policy.heeds_reactions(question):
             keys = Keys.REJECTING if policy.is_strict(self.room) else Keys.ALL
-        self._about(question, event, "undecryptable", notices.undecryptable(question, keys, **_where(event)))
+        self._audit(question, event, UNDECRYPTABLE)
+        self.after.refused.append(UNDECRYPTABLE)
+        content = notices.undecryptable(question, keys, **_where(event))
+        name, row = unread_notice(event.sender), question.row
+        return self._once_it_stays_unread(event, name, content, self.tx.unsent(row, self.room.room_id, name), row=row)
 
-    def undecryptable_which(self, event: Seen, questions: Sequence[Question]) -> None:
-        """What cannot be read may be for one of several questions."""
-        content = notices.undecryptable_which(questions, now_ms=self.means.clock.now_ms(), **_where(event))
-        self._now_and_then(event, "undecryptable", content)
+    def undecryptable_which(self, event: Undecryptable, questions: Sequence[Question]) -> UnreadNotice | None:
+        """What cannot be read may be for one of several questions; as `undecryptable`."""
+        room_id, now_ms = self.room.room_id, self.means.clock.now_ms()
+        self._record(UNDECRYPTABLE, event)
+        content = notices.undecryptable_which(questions, now_ms=now_ms, **_where(event))
+        before = f"{unread_notice(event.sender)}:"
+        earlier = self.tx.newest_unsent(room_id, before)
+        if earlier is None and self._is_too_soon(before, now_ms + _wait_ms(event)):
+            return None
+        return self._once_it_stays_unread(event, f"{before}{event.event_id}", content, earlier)
+
+    def _once_it_stays_unread(
+        self,
+        event: Undecryptable,
+        name: str,
+        content: dict[str, Any],
+        earlier: Effect | None,
+        *,
+        row: Row | None = None,
+    ) -> UnreadNotice | None:
+        """Say that an event cannot be read, unless it can be by the time when that is said.
+
+        One notice, that waits since `earlier`, is for all events that came meanwhile. Where no
+        key can help, there is nothing to wait for.
+        """
+        wait_ms = _wait_ms(event)
+        if earlier is None:
+            said = self._enqueue(name, content, row=row, wait_ms=wait_ms)
+            return UnreadNotice(said.txn_id, content) if said is not None and wait_ms else None
+        if wait_ms:
+            return UnreadNotice(earlier.txn_id, content)
+        if earlier.attempts == 0:
+            self.tx.fill(earlier.effect_id, content)
+            self.tx.postpone(earlier.effect_id, self.means.clock.now_ms())
+            self.after.rooms.add(self.room.room_id)
+        return None
 
     def which(self, event: Seen, questions: Sequence[Question]) -> None:
         """It could be for several questions."""
@@ -154,10 +194,14 @@ class SaidBack:
         """Said each time, but to one person not more than once in 10 s."""
         now_ms = self.means.clock.now_ms()
         before = f"{HINT}:{what}:{event.sender}:"
-        last_ms = self.tx.last_effect_at(self.room.room_id, before)
         self._record(what, event)
-        if last_ms is None or not 0 <= now_ms - last_ms < WHICH_EVERY_MS:  # also after a clock that was set back
+        if not self._is_too_soon(before, now_ms):
             self._enqueue(f"{before}{event.event_id}", content)
+
+    def _is_too_soon(self, before: str, at_ms: int) -> bool:
+        """Whether a notice whose name begins so was, or is to be, said within the 10 s before a time."""
+        last_ms = self.tx.last_effect_at(self.room.room_id, before)
+        return last_ms is not None and 0 <= at_ms - last_ms < WHICH_EVERY_MS  # not so after a clock that was set back
 
     def list_open(self, event: Seen, questions: Sequence[Question]) -> None:
         """An approver wants to know what is open."""
@@ -221,12 +265,23 @@ class SaidBack:
         audit(self.tx, question, what, now_ms, sender=event.sender, event_id=event.event_id, detail=detail or None)
 
     def _enqueue(
-        self, effect: str, content: dict[str, Any], *, row: Row | None = None, most: int = MOST_A_MINUTE
-    ) -> None:
+        self,
+        effect: str,
+        content: dict[str, Any],
+        *,
+        row: Row | None = None,
+        most: int = MOST_A_MINUTE,
+        wait_ms: int = 0,
+    ) -> NewEffect | None:
+        """Have a notice said. None where it is said already, or too many are."""
         room_id, now_ms = self.room.room_id, self.means.clock.now_ms()
-        if self.tx.hints(room_id, after_ms=now_ms - MINUTE_MS, up_to_ms=now_ms) < most:
-            self.tx.enqueue(self.means.effect(room_id, effect, Priority.HINT, content, row=row))
-            self.after.rooms.add(room_id)
+        up_to_ms = now_ms + UNREAD_WAIT_MS  # those that wait count, too
+        if self.tx.hints(room_id, after_ms=now_ms - MINUTE_MS, up_to_ms=up_to_ms) >= most:
+            return None
+        said = self.means.effect(room_id, effect, Priority.HINT, content, row=row, wait_ms=wait_ms)
+        is_new = self.tx.enqueue(said)
+        self.after.rooms.add(room_id)
+        return said if is_new else None
 
     def _record(self, what: str, event: Seen) -> None:
         now_ms = self.means.clock.now_ms()
@@ -240,6 +295,16 @@ class Where(TypedDict):
 
     reply_to: EventId
     thread: EventId | None
+
+
+def unread_notice(sender: UserId) -> str:
+    """The name of the notice that tells somebody that a message for a question could not be read."""
+    return f"{HINT}:{UNDECRYPTABLE}:{sender}"
+
+
+def _wait_ms(event: Undecryptable) -> int:
+    """How long a notice waits whether its event can be read: not at all where no key can help."""
+    return UNREAD_WAIT_MS if event.is_to_be_kept else 0
 
 
 def _where(event: Seen) -> Where:

@@ -1,4 +1,7 @@
-"""Events that cannot be decrypted: an approver is told so, and theirs are kept for when their keys come."""
+"""Events that cannot be decrypted: an approver is told so, and theirs are kept for when their keys come.
+
+Most keys come a moment later, so what is told waits for them.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,8 @@ from agentpod_bot.core.scene import NamesOther, NamesQuestion
 
 if TYPE_CHECKING:
     from agentpod_bot.broker.change import After, Means
-    from agentpod_bot.core.room import RoomState, Undecryptable
+    from agentpod_bot.core.room import RoomState, Undecryptable, UnreadNotice
+    from agentpod_bot.core.scene import Scene
     from agentpod_bot.ports import Tx
 
 KEPT_MS = 86_400_000
@@ -28,6 +32,7 @@ def came_unreadable(tx: Tx, event: Undecryptable, room: RoomState, after: After,
     scene = scene_of(tx, event, room, means, names=event.names.named)
     if not scene.approves_something(event.sender):
         return
+    notice = _told(event, scene, SaidBack(tx, means, room, after))
     if event.event is not None and event.session_id is not None:
         kept = Undecrypted(
             event_id=event.event_id,
@@ -35,18 +40,34 @@ def came_unreadable(tx: Tx, event: Undecryptable, room: RoomState, after: After,
             session_id=event.session_id,
             first_seen_ms=means.clock.now_ms(),
             event=event.event,
+            notice=notice,
         )
         tx.keep_undecrypted(kept, at_most=MOST_KEPT)
-    back = SaidBack(tx, means, room, after)
+
+
+def _told(event: Undecryptable, scene: Scene, back: SaidBack) -> UnreadNotice | None:
+    """Tell an approver what it means that their message cannot be read, where it may be an answer."""
     match scene.named:
         case NamesQuestion(question=question):
-            if question.is_open and scene.may(event.sender, question):
-                back.undecryptable(event, question)
+            may_be = question.is_open and scene.may(event.sender, question)
+            return back.undecryptable(event, question) if may_be else None
         case NamesOther(ours=False):
-            pass  # it is about something else
+            return None  # it is about something else
         case _:
             theirs = tuple(question for question in scene.shown if scene.may(event.sender, question))
             if len(theirs) == 1:
-                back.undecryptable(event, theirs[0])
-            elif theirs:
-                back.undecryptable_which(event, theirs)
+                return back.undecryptable(event, theirs[0])
+            return back.undecryptable_which(event, theirs) if theirs else None
+
+
+def became_readable(tx: Tx, kept: Undecrypted) -> None:
+    """Nobody has to be told of an event any more; the notice that waits is about another one, or for nothing."""
+    notice = kept.notice
+    effect = None if notice is None else tx.effect_of_txn(notice.txn_id)
+    if notice is None or effect is None or effect.attempts > 0 or effect.content != notice.content:
+        return  # it is said, it may be, or it is about another one
+    other = tx.undecrypted_of(notice.txn_id)
+    if other is None or other.notice is None:
+        tx.drop(effect.effect_id)
+    else:
+        tx.fill(effect.effect_id, other.notice.content)

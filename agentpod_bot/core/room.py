@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from agentpod_bot.core.ids import Code, EventId, RequestId, RoomId, UserId
+    from agentpod_bot.core.ids import Code, EventId, RequestId, RoomId, TxnId, UserId
 
 
 class Origin(StrEnum):
@@ -162,6 +162,16 @@ class Foreign:
     """`origin_server_ts` of that account's edit of it."""
 
 
+@dataclass(frozen=True, slots=True)
+class UnreadNotice:
+    """What the sender of an event is to be told because it could not be read, unless it can be before."""
+
+    txn_id: TxnId
+    """Of the one notice that waits, for this event and for others like it."""
+    content: Mapping[str, Any]
+    """That notice, as a reply to this event."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Undecrypted:
     """An event of an approver that could not be read when it came, kept for when its key does."""
@@ -173,6 +183,8 @@ class Undecrypted:
     """By our own clock. What was asked later it cannot be meant for."""
     event: Mapping[str, Any]
     """As it came."""
+    notice: UnreadNotice | None = None
+    """None: its sender is told nothing, or was told before."""
 
 
 class Membership(StrEnum):
@@ -254,6 +266,11 @@ class Undecryptable(Seen):
     names: Names = Names()
     session_id: str | None = None
     event: Mapping[str, Any] | None = None
+
+    @property
+    def is_to_be_kept(self) -> bool:
+        """Whether a key may make it readable."""
+        return self.event is not None and self.session_id is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

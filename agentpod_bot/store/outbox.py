@@ -51,6 +51,8 @@ _DROP_ALL = (
     .returning(_o.effect)
 )
 
+_DROP_THIS = delete(outbox).where(_THIS, is_unsent, _o.attempts == 0)
+
 _UNSENT = select(*EFFECT_COLUMNS).where(*_IN_ROOM, _o.effect == bindparam("name"), is_unsent)
 _TO_RENDER = select(_o.effect_id).where(
     *_IN_ROOM, _o.priority == bindparam("of_priority"), is_unsent, _o.content.is_(None)
@@ -117,6 +119,17 @@ _LAST_AT = (
     .order_by(_o.effect_id.desc())
     .limit(1)
 )
+_NEWEST_UNSENT = (
+    select(*EFFECT_COLUMNS)
+    .where(
+        is_unsent,
+        _o.room_id == bindparam("room"),
+        _o.effect >= bindparam("prefix"),
+        _o.effect <= bindparam("prefix_end"),
+    )
+    .order_by(_o.effect_id.desc())
+    .limit(1)
+)
 _HINTS = select(func.count()).where(
     is_hint,
     _o.room_id == bindparam("room"),
@@ -151,6 +164,10 @@ class Outbox(Transaction):
     def drop_unsent(self, row: Row, room_id: RoomId, effect: str) -> bool:
         """Drop an effect that no try was made for; True where it was there and is gone."""
         return self._change(_DROP, {"row": row, "room": room_id, "name": effect}) == 1
+
+    def drop(self, effect_id: int) -> None:
+        """Drop an effect, unless a try was made for it."""
+        self._change(_DROP_THIS, {"this": effect_id})
 
     def unsent(self, row: Row, room_id: RoomId, effect: str) -> Effect | None:
         """An effect of a question in a room that was not sent yet."""
@@ -226,6 +243,12 @@ class Outbox(Transaction):
         values = {"room": room_id, "prefix": effect_prefix, "prefix_end": effect_prefix + _LAST_CHARACTER}
         newest: int | None = self._value(_LAST_AT, values)
         return newest
+
+    def newest_unsent(self, room_id: RoomId, effect_prefix: str) -> Effect | None:
+        """The newest effect of the room whose name begins so and which was not sent yet."""
+        values = {"room": room_id, "prefix": effect_prefix, "prefix_end": effect_prefix + _LAST_CHARACTER}
+        record = self._first(_NEWEST_UNSENT, values)
+        return None if record is None else effect_of(record)
 
     def hints(self, room_id: RoomId, *, after_ms: int, up_to_ms: int) -> int:
         """How many hints of a room have their `not_before_ms` after the one and not after the other, sent or not."""

@@ -283,8 +283,11 @@ undecrypted_events = Table(
     Column("session_id", OUTSIDE_TEXT, nullable=False),
     Column("first_seen_ms", BigInteger, nullable=False),
     Column("event", DOCUMENT, nullable=False),
+    Column("notice_txn_id", Text),
+    Column("notice", DOCUMENT),
     UniqueConstraint("event_id"),
     Index("ix_undecrypted_events_room_id_seq", "room_id", "seq"),
+    partial_index("ix_undecrypted_events_notice_txn_id", "notice_txn_id", where="notice_txn_id IS NOT NULL"),
 )
 
 sync_positions = Table(

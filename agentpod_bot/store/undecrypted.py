@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from sqlalchemy import bindparam, delete, select
 from sqlalchemy.dialects.sqlite import insert
 
-from agentpod_bot.core.room import Undecrypted
+from agentpod_bot.core.room import Undecrypted, UnreadNotice
 from agentpod_bot.store.tables import undecrypted_events
 from agentpod_bot.store.transaction import Transaction
 
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Row as Record
 
-    from agentpod_bot.core.ids import EventId, RoomId
+    from agentpod_bot.core.ids import EventId, RoomId, TxnId
 
 _u = undecrypted_events.c
-_COLUMNS = (_u.event_id, _u.room_id, _u.session_id, _u.first_seen_ms, _u.event)
+_COLUMNS = (_u.event_id, _u.room_id, _u.session_id, _u.first_seen_ms, _u.event, _u.notice_txn_id, _u.notice)
 
 _KEEP = insert(undecrypted_events).on_conflict_do_nothing(index_elements=[_u.event_id])
 _KEPT = select(*_COLUMNS).where(_u.first_seen_ms >= bindparam("since_ms")).order_by(_u.seq)
@@ -32,6 +32,7 @@ _TAKE = (
     .where(_u.room_id == bindparam("room"), _u.event_id == bindparam("of_event"))
     .returning(*_COLUMNS)
 )
+_OF_NOTICE = select(*_COLUMNS).where(_u.notice_txn_id == bindparam("txn_id")).order_by(_u.seq).limit(1)
 _PRUNE = delete(undecrypted_events).where(_u.first_seen_ms < bindparam("before_ms"))
 
 
@@ -48,6 +49,8 @@ class UndecryptedEvents(Transaction):
                 "session_id": kept.session_id,
                 "first_seen_ms": kept.first_seen_ms,
                 "event": dict(kept.event),
+                "notice_txn_id": None if kept.notice is None else kept.notice.txn_id,
+                "notice": None if kept.notice is None else dict(kept.notice.content),
             },
         )
         self._change(_CUT, {"room": kept.room_id, "at_most": at_most})
@@ -62,13 +65,23 @@ class UndecryptedEvents(Transaction):
         record = self._first(_TAKE, {"room": room_id, "of_event": event_id})
         return None if record is None else _undecrypted_of(record)
 
+    def undecrypted_of(self, txn_id: TxnId) -> Undecrypted | None:
+        """The oldest kept event for which this notice waits."""
+        record = self._first(_OF_NOTICE, {"txn_id": txn_id})
+        return None if record is None else _undecrypted_of(record)
+
     def prune_undecrypted(self, before_ms: int) -> None:
         """Forget kept events that were first seen before then."""
         self._change(_PRUNE, {"before_ms": before_ms})
 
 
 def _undecrypted_of(record: Record[*tuple[Any, ...]]) -> Undecrypted:
-    event_id, room_id, session_id, first_seen_ms, event = record
+    event_id, room_id, session_id, first_seen_ms, event, txn_id, content = record
     return Undecrypted(
-        event_id=event_id, room_id=room_id, session_id=session_id, first_seen_ms=first_seen_ms, event=event
+        event_id=event_id,
+        room_id=room_id,
+        session_id=session_id,
+        first_seen_ms=first_seen_ms,
+        event=event,
+        notice=None if txn_id is None else UnreadNotice(txn_id, content),
     )

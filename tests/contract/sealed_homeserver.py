@@ -63,6 +63,8 @@ class SealedHomeserver:
         """Those whose devices had to be known, each time."""
         self.unknown: list[Exception] = []
         """What is raised, one by one, where devices have to be known."""
+        self.failures: list[Exception] = []
+        """What is raised, one by one, in place of taking an event."""
         self._numbers = count(1)
 
     async def know_devices(self, user_ids: Collection[UserId]) -> None:
@@ -75,6 +77,8 @@ class SealedHomeserver:
 
     async def send(self, room: RoomState, event_type: str, content: Mapping[str, Any], txn_id: TxnId) -> EventId:
         assert txn_id
+        if self.failures:
+            raise self.failures.pop(0)
         event_id = EventId(f"$sent{next(self._numbers)}")
         self.sent.append(Sent(room, event_type, dict(content), event_id, len(self.uploads)))
         return event_id
@@ -148,6 +152,18 @@ class Pod:
                 if not any(at_ms <= self.clock.now_ms() for at_ms in due.values()):
                     return
                 await asyncio.sleep(0.002)
+
+    async def later(self, ms: int) -> None:
+        """Let time pass, and what is due then be sent."""
+        self.clock.advance(ms)
+        self.parts.commit._bell.ring()
+        await self.quiet()
+
+    async def replied_to(self) -> list[str]:
+        """What the notices that were sent reply to."""
+        await self.quiet()
+        said = [sent.content for sent in self.hs.sent if sent.content.get("msgtype") == "m.notice"]
+        return [content["m.relates_to"]["m.in_reply_to"]["event_id"] for content in said]
 
     async def notices(self) -> list[str]:
         """Bodies of the notices that were sent."""

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from agentpod_bot.broker.said_back import MOST_A_MINUTE, UNREAD_WAIT_MS
 from agentpod_bot.broker.unreadable import KEPT_MS
-from agentpod_bot.core.ids import EventId, RoomId, RouteName, Row
+from agentpod_bot.core.ids import EventId, RoomId, RouteName, Row, SessionId
 from agentpod_bot.core.model import Attachment, Meaning, Status, TextPreview
 from agentpod_bot.core.policy import Escalation, Reactions, Trust
 from agentpod_bot.core.room import (
@@ -541,6 +542,9 @@ async def test_an_approver_is_told_once_that_a_message_could_not_be_read_and_it_
         question = await pod.shown()
         await pod.handle(dark("$1", clock, names=to(question)), dark("$2", clock))
         assert (await pod.now(question)).is_open
+        await pod.later(UNREAD_WAIT_MS - 1)
+        assert await pod.notices() == []
+        await pod.later(1)
         [notice] = await pod.notices()
         assert question.asked.code in notice
         assert "send it again, or react to the question with an option's number" in notice
@@ -566,6 +570,7 @@ async def test_a_reaction_is_asked_for_only_as_far_as_it_counts(
     async with running(path, hs, clock, policy) as pod:
         await pod.shown()
         await pod.handle(dark("$1", clock))
+        await pod.later(UNREAD_WAIT_MS)
         [notice] = await pod.notices()
         assert asked_for in notice
 
@@ -576,11 +581,12 @@ async def test_with_several_questions_open_the_notice_names_them_all_at_most_eve
     async with running(path, hs, clock) as pod:
         questions = [await pod.shown(), await pod.shown()]
         await pod.handle(dark("$1", clock), dark("$2", clock))
+        await pod.later(UNREAD_WAIT_MS)
         [notice] = await pod.notices()
         assert all(question.asked.code in notice for question in questions)
-        clock.advance(10_000)
         await pod.handle(dark("$3", clock))
-        assert len(await pod.notices()) == 2
+        await pod.later(UNREAD_WAIT_MS)
+        assert await pod.replied_to() == ["$1", "$3"]
 
 
 async def test_what_others_say_or_what_is_about_something_else_is_neither_kept_nor_answered(
@@ -809,3 +815,210 @@ async def test_a_copy_shares_the_file_only_of_a_room_that_is_encrypted_as_its_ow
         assert [sent.uploads for sent in hs.sent if "options" in sent.content] == [1, uploads]
         files = [sent for sent in hs.sent if sent.content["msgtype"] == "m.file"]
         assert [(file.room.room_id, "file" in file.content) for file in files] == [(OPS, here), (leads, there)]
+
+
+# Who is told that a message cannot be read, and when
+
+
+@pytest.mark.parametrize("asked", [1, 2])
+async def test_what_can_be_read_before_anybody_was_told_that_it_cannot_is_not_told(
+    path: Path, hs: SealedHomeserver, clock: FakeClock, asked: int
+) -> None:
+    async with running(path, hs, clock) as pod:
+        for _ in range(asked):
+            await pod.shown()
+        talk = dark("$1", clock)
+        await pod.handle(talk)
+        await pod.later(1_000)
+        await pod.handle(recovered=(lit(talk, "good morning"),))
+        await pod.later(10 * UNREAD_WAIT_MS)
+        assert await pod.notices() == []
+        await pod.handle(dark("$2", clock))  # of the next one they are told all the same
+        await pod.later(UNREAD_WAIT_MS)
+        assert await pod.replied_to() == ["$2"]
+
+
+@pytest.mark.parametrize("asked", [1, 2])
+@pytest.mark.parametrize(
+    "then",
+    [
+        ("", ["$1"]),
+        ("1", ["$2"]),
+        ("2", ["$1"]),
+        ("12", ["$3"]),
+        ("21", ["$3"]),
+        ("13", ["$2"]),
+        ("23", ["$1"]),
+        ("123", []),
+        ("321", []),
+    ],
+)
+async def test_of_several_messages_the_notice_is_about_the_first_that_still_cannot_be_read(
+    path: Path, hs: SealedHomeserver, clock: FakeClock, asked: int, then: tuple[str, list[str]]
+) -> None:
+    async with running(path, hs, clock) as pod:
+        for _ in range(asked):
+            await pod.shown()
+        read, told = then
+        unread = {}
+        for number in "123":
+            unread[number] = dark(f"${number}", clock)
+            await pod.handle(unread[number])
+            await pod.later(1_000)
+        for number in read:
+            await pod.handle(recovered=(lit(unread[number], "good morning"),))
+        await pod.later(UNREAD_WAIT_MS)
+        await pod.later(UNREAD_WAIT_MS)
+        assert await pod.replied_to() == told
+
+
+async def test_several_that_can_be_read_at_once_leave_no_notice(
+    path: Path, hs: SealedHomeserver, clock: FakeClock
+) -> None:
+    async with running(path, hs, clock) as pod:
+        await pod.shown()
+        both = dark("$1", clock), dark("$2", clock)
+        await pod.handle(*both)
+        await pod.handle(recovered=tuple(lit(each, "good morning") for each in both))
+        await pod.later(UNREAD_WAIT_MS)
+        assert await pod.notices() == []
+
+
+async def test_each_person_is_told_of_their_own_messages(path: Path, hs: SealedHomeserver, clock: FakeClock) -> None:
+    async with running(path, hs, clock) as pod:
+        await pod.shown()
+        mine, theirs = dark("$1", clock), dark("$2", clock, sender=SECOND)
+        await pod.handle(mine, theirs)
+        await pod.handle(recovered=(lit(mine, "good morning"),))
+        await pod.later(UNREAD_WAIT_MS)
+        assert await pod.replied_to() == ["$2"]
+
+
+@pytest.mark.parametrize("is_read", [False, True])
+async def test_a_notice_that_waits_does_so_over_a_restart(
+    path: Path, hs: SealedHomeserver, clock: FakeClock, *, is_read: bool
+) -> None:
+    async with running(path, hs, clock) as pod:
+        await pod.shown()
+        unread = dark("$1", clock)
+        await pod.handle(unread, dark("$2", clock))
+    async with running(path, hs, clock) as pod:
+        if is_read:
+            await pod.handle(recovered=(lit(unread, "good morning"),))
+        await pod.later(UNREAD_WAIT_MS)
+        assert await pod.replied_to() == ["$2" if is_read else "$1"]
+
+
+async def test_what_no_key_can_help_is_told_at_once_and_in_place_of_what_waits(
+    path: Path, hs: SealedHomeserver, clock: FakeClock
+) -> None:
+    async with running(path, hs, clock) as pod:
+        await pod.shown()
+        unread = dark("$1", clock)
+        await pod.handle(unread)
+        assert await pod.notices() == []
+        await pod.handle(dark("$2", clock, session_id=None, event=None))
+        assert await pod.replied_to() == ["$2"]
+        await pod.handle(recovered=(lit(unread, "good morning"),))
+        await pod.later(UNREAD_WAIT_MS)
+        assert await pod.replied_to() == ["$2"]
+
+
+async def test_a_message_that_can_be_read_takes_nothing_from_another_that_never_can(
+    path: Path, hs: SealedHomeserver, clock: FakeClock
+) -> None:
+    async with running(path, hs, clock) as pod:
+        await pod.shown()
+        unread = dark("$1", clock)
+        await pod.handle(unread)
+        hs.state = replace(ENCRYPTED, bot_joined=False)
+        await pod.parts.world.refresh(OPS)  # nothing can be said for now
+        await pod.handle(dark("$2", clock, session_id=None, event=None))
+        await pod.handle(recovered=(lit(unread, "good morning"),))
+        hs.state = ENCRYPTED
+        await pod.parts.world.refresh(OPS)
+        await pod.later(UNREAD_WAIT_MS)
+        assert await pod.replied_to() == ["$2"]
+
+
+@pytest.mark.parametrize("ends", ["expired", "answered by somebody else", "cancelled"])
+async def test_whoever_could_not_be_read_is_told_so_though_the_question_ended_meanwhile(
+    path: Path, hs: SealedHomeserver, clock: FakeClock, ends: str
+) -> None:
+    async with running(path, hs, clock) as pod:
+        question = await pod.shown()
+        clock.advance(question.asked.expires_at_ms - clock.now_ms() - 1_000)
+        await pod.handle(dark("$1", clock, names=to(question)))
+        match ends:
+            case "expired":
+                clock.advance(1_000)
+                await pod.parts.deadlines.expire()
+            case "cancelled":
+                await pod.parts.broker.cancel(CALLER, question.key.request_id)
+            case _:
+                await pod.handle(said("3", clock, names=to(question), sender=SECOND, **DEVICE))
+        assert not (await pod.now(question)).is_open
+        await pod.later(UNREAD_WAIT_MS)
+        assert await pod.replied_to() == ["$1"]
+
+
+@pytest.mark.parametrize("quorum", [1, 2])
+async def test_whoever_was_heard_in_another_way_and_so_decided_is_told_nothing(
+    path: Path, hs: SealedHomeserver, clock: FakeClock, quorum: int
+) -> None:
+    policy = replace(POLICY, routes={ROUTE: replace(OPS_ROUTE, quorum=quorum)})
+    async with running(path, hs, clock, policy) as pod:
+        question = await pod.shown()
+        await pod.handle(dark("$1", clock, names=to(question)))
+        await pod.handle(reacted(question, 2, clock))
+        if quorum == 2:
+            await pod.handle(said("2", clock, names=to(question), sender=SECOND, **DEVICE))
+        assert (await pod.now(question)).status is Status.DECIDED
+        await pod.later(UNREAD_WAIT_MS)
+        assert await pod.notices() == []
+
+
+async def test_a_notice_that_may_be_in_the_room_already_is_sent_as_it_was(
+    path: Path, hs: SealedHomeserver, clock: FakeClock
+) -> None:
+    async with running(path, hs, clock) as pod:
+        await pod.shown()
+        unread = dark("$1", clock)
+        await pod.handle(unread, dark("$2", clock))
+        hs.failures.append(HomeserverUnavailable("cut off"))
+        clock.advance(UNREAD_WAIT_MS)
+        pod.parts.commit._bell.ring()
+        async with asyncio.timeout(20):
+            while hs.failures:
+                await asyncio.sleep(0.002)
+        await pod.handle(recovered=(lit(unread, "good morning"),))
+        async with asyncio.timeout(20):
+            while not await pod.replied_to():
+                await pod.later(1_000)
+        assert await pod.replied_to() == ["$1"]
+
+
+async def test_notices_that_wait_are_among_the_many_that_a_room_takes(
+    path: Path, hs: SealedHomeserver, clock: FakeClock
+) -> None:
+    async with running(path, hs, clock) as pod:
+        questions = [await pod.shown(session_id=SessionId(f"s{number}")) for number in range(MOST_A_MINUTE + 2)]
+        for number, question in enumerate(questions):
+            await pod.handle(dark(f"${number}", clock, names=to(question)))
+        await pod.handle(said("9", clock, names=to(questions[0]), **DEVICE))
+        assert await pod.notices() == []
+        await pod.later(UNREAD_WAIT_MS)
+        assert len(await pod.notices()) == MOST_A_MINUTE
+
+
+async def test_an_answer_whose_key_comes_too_late_to_be_silent_about_counts_all_the_same(
+    path: Path, hs: SealedHomeserver, clock: FakeClock
+) -> None:
+    async with running(path, hs, clock) as pod:
+        question = await pod.shown()
+        answer = dark("$1", clock, names=to(question))
+        await pod.handle(answer)
+        await pod.later(UNREAD_WAIT_MS)
+        assert await pod.replied_to() == ["$1"]
+        await pod.handle(recovered=(lit(answer, "1"),))
+        assert (await pod.now(question)).status is Status.DECIDED

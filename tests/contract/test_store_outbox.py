@@ -324,6 +324,37 @@ def test_the_time_of_the_newest_effect_that_begins_so_is_known_sent_or_not(tx: T
     assert tx.last_effect_at(ROOM, "which:@a_b:1") == T0 + 5
 
 
+def test_the_newest_effect_that_begins_so_and_is_not_sent_is_found(tx: Tx) -> None:
+    assert tx.newest_unsent(ROOM, "which:@a_b:") is None
+    tx.enqueue(effect("which:@a_b:1"))
+    tx.enqueue(effect("which:@a_b:2", not_before_ms=NOW + 1))
+    for other in ("which:@A_B:9", "which:@axb:9", "which:@a_b"):
+        tx.enqueue(effect(other, not_before_ms=NOW + 1))
+    tx.enqueue(effect("which:@a_b:9", room_id=OTHER_ROOM))
+    newest = tx.newest_unsent(ROOM, "which:@a_b:")
+    assert newest is not None
+    assert newest.effect == "which:@a_b:2"
+    tx.abandon(newest.effect_id, "no longer wanted")
+    tx.sent(begin(tx).effect_id, SENT, NOW)
+    assert tx.newest_unsent(ROOM, "which:@a_b:") is None
+
+
+def test_an_effect_is_dropped_while_no_try_was_made_for_it_and_may_then_be_there_anew(tx: Tx) -> None:
+    tx.enqueue(effect("hint:1", content={"body": "first"}, txn="first"))
+    waiting = tx.newest_unsent(ROOM, "hint:1")
+    assert waiting is not None
+    tx.drop(waiting.effect_id)
+    assert tx.newest_unsent(ROOM, "hint:1") is None
+    assert tx.enqueue(effect("hint:1", content={"body": "second"}, txn="second"))
+    tried = begin(tx)
+    assert tried.content == {"body": "second"}
+    tx.drop(tried.effect_id)
+    assert tx.newest_unsent(ROOM, "hint:1") is not None
+    tx.sent(tried.effect_id, SENT, NOW)
+    tx.drop(tried.effect_id)
+    assert tx.about(SENT, ROOM) == ()
+
+
 def test_the_hints_of_a_room_in_a_span_of_time_are_counted_sent_or_not(tx: Tx) -> None:
     def hints(after_ms: int, up_to_ms: int) -> int:
         return tx.hints(ROOM, after_ms=after_ms, up_to_ms=up_to_ms)

@@ -1,13 +1,14 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
-from agentpod_bot.core.ids import EventId, OptionId, RoomId, Row
+from agentpod_bot.core.ids import EventId, OptionId, RoomId, Row, TxnId
 from agentpod_bot.core.kept import AuditRow
 from agentpod_bot.core.model import OPEN, Meaning, Scope
-from agentpod_bot.core.room import Undecrypted
+from agentpod_bot.core.room import Undecrypted, UnreadNotice
 from tests.unit.store.examples import (
     BOT,
     LAPTOP,
@@ -111,6 +112,21 @@ def test_a_ciphertext_is_new_once_in_a_room_and_never_again_however_old_it_is(tx
     tx.prune_undecrypted(BOUND)
     assert not tx.take_ciphertext(ROOM, "c1")
     assert not tx.take_ciphertext(OTHER_ROOM, "c1")
+
+
+def test_the_oldest_event_for_which_a_notice_waits_is_found_while_it_is_kept(tx: Tx) -> None:
+    notices = [UnreadNotice(TxnId("one"), {"body": f"about {number}"}) for number in (1, 2)]
+    first = replace(undecrypted(1), notice=notices[0])
+    second = replace(undecrypted(2), notice=notices[1])
+    other = replace(undecrypted(3), notice=UnreadNotice(TxnId("other"), {}))
+    for kept in (undecrypted(4), first, second, other):
+        tx.keep_undecrypted(kept, at_most=9)
+    assert tx.undecrypted_of(TxnId("one")) == first
+    assert tx.take_undecrypted(ROOM, first.event_id) == first
+    assert tx.undecrypted_of(TxnId("one")) == second
+    tx.take_undecrypted(ROOM, second.event_id)
+    assert tx.undecrypted_of(TxnId("one")) is None
+    assert tx.undecrypted_of(TxnId("other")) == other
 
 
 def undecrypted(number: int, *, room_id: RoomId = ROOM, session_id: str = "s", at_ms: int = T0) -> Undecrypted:

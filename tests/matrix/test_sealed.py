@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from nio.crypto.attachments import decrypt_attachment
 
+from agentpod_bot.broker.said_back import UNREAD_WAIT_MS
 from agentpod_bot.core.model import Attachment, Status, TextPreview
 from tests.e2e_person import E2EPerson, Login
 from tests.examples import CALLER, ROUTE, START
@@ -284,3 +285,99 @@ async def test_everybody_who_joins_reads_the_next_question(rig: Rig, owner: E2EP
         clock.advance(1_000)
         second = await pod.pending(title="Deploy it")
         assert (await sees(person, rig, "Deploy it"))["event_id"] == second.event_id
+
+
+def reply(question: Question, body: str) -> dict[str, Any]:
+    relation = {"m.in_reply_to": {"event_id": question.event_id}}
+    return {"msgtype": "m.text", "body": body, "m.relates_to": relation}
+
+
+async def unread(rig: Rig, pod: Pod, person: E2EPerson, content: dict[str, Any]) -> str:
+    """The id of a message that the bot has, and cannot read yet."""
+    rig.clock.advance(1_000)
+    event_id = await person.send_without_key(rig.room, content)
+    await pod.handled(event_id)
+    return event_id
+
+
+async def later(rig: Rig, pod: Pod, ms: int) -> None:
+    """Let time pass, and what is due then be sent."""
+    rig.clock.advance(ms)
+    pod.parts.outbox._bell.ring()
+    await pod.quiet()
+
+
+async def told(rig: Rig, person: E2EPerson) -> list[str]:
+    """The messages of which somebody was told that they could not be decrypted."""
+    await person.sync(wait_ms=0)
+    read = [event["content"] for where, event in person.seen if where == rig.room]
+    notices = [content for content in read if "could not be decrypted here" in content.get("body", "")]
+    return [content["m.relates_to"]["m.in_reply_to"]["event_id"] for content in notices]
+
+
+@pytest.mark.parametrize("away", [False, True], ids=["at once", "over a restart"])
+async def test_an_answer_whose_key_comes_a_little_later_decides_and_nobody_is_told_that_it_could_not_be_read(
+    rig: Rig, owner: E2EPerson, *, away: bool
+) -> None:
+    async with AsyncExitStack() as runs:
+        pod = await runs.enter_async_context(rig.run())
+        question = await pod.pending()
+        await unread(rig, pod, owner, reply(question, "2"))
+        assert "undecryptable" in await pod.audited(question)
+        if away:
+            await runs.aclose()
+            await owner.give_key(rig.room)
+            pod = await runs.enter_async_context(rig.run())
+        else:
+            await later(rig, pod, UNREAD_WAIT_MS - 1)
+            await owner.give_key(rig.room)
+        decided = await pod.when(question, lambda now: not now.is_open)
+        assert decided.status is Status.DECIDED
+        await later(rig, pod, UNREAD_WAIT_MS)
+        assert await told(rig, owner) == []
+
+
+@pytest.mark.parametrize("away", [False, True], ids=["at once", "over a restart"])
+async def test_whoever_sent_what_cannot_be_read_is_told_after_a_little_while_and_once(
+    rig: Rig, owner: E2EPerson, *, away: bool
+) -> None:
+    async with AsyncExitStack() as runs:
+        pod = await runs.enter_async_context(rig.run())
+        question = await pod.pending()
+        first = await unread(rig, pod, owner, reply(question, "2"))
+        await unread(rig, pod, owner, reply(question, "2"))
+        assert await told(rig, owner) == []
+        if away:
+            await runs.aclose()
+            pod = await runs.enter_async_context(rig.run())
+        await later(rig, pod, UNREAD_WAIT_MS)
+        await later(rig, pod, UNREAD_WAIT_MS)
+        assert await told(rig, owner) == [first]
+        assert (await pod.now(question)).is_open
+
+
+async def test_of_two_messages_the_one_that_stays_unreadable_is_told_of(rig: Rig, owner: E2EPerson) -> None:
+    async with rig.run() as pod:
+        question = await pod.pending()
+        read = await unread(rig, pod, owner, reply(question, "what is that?"))
+        key = owner._kept_back[rig.room]
+        stays = await unread(rig, pod, owner, reply(question, "2"))
+        owner._kept_back[rig.room] = key
+        await owner.give_key(rig.room)
+        async with asyncio.timeout(20):
+            while any(event["event_id"] == read for _, event in await pod.parts.inbox.undecrypted(None)):
+                await asyncio.sleep(0.002)
+        await later(rig, pod, UNREAD_WAIT_MS)
+        assert await told(rig, owner) == [stays]
+        assert (await pod.now(question)).is_open
+
+
+async def test_a_key_that_comes_after_the_notice_is_not_too_late_for_the_answer(rig: Rig, owner: E2EPerson) -> None:
+    async with rig.run() as pod:
+        question = await pod.pending()
+        answer = await unread(rig, pod, owner, reply(question, "2"))
+        await later(rig, pod, UNREAD_WAIT_MS)
+        assert await told(rig, owner) == [answer]
+        await owner.give_key(rig.room)
+        decided = await pod.when(question, lambda now: not now.is_open)
+        assert decided.status is Status.DECIDED
