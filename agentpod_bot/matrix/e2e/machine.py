@@ -27,7 +27,7 @@ from agentpod_bot.core.ids import RoomId, UserId
 from agentpod_bot.errors import CryptoStoreRefused, HomeserverUnavailable, StoreUnavailable
 from agentpod_bot.matrix.e2e import vault as vaults
 from agentpod_bot.matrix.e2e.keys_store import VERSION, KeysStore
-from agentpod_bot.matrix.e2e.olm import MEGOLM, BotOlm, signable
+from agentpod_bot.matrix.e2e.olm import MEGOLM, BotOlm, KeyCame, signable
 from agentpod_bot.matrix.opened import NoKey, Unreadable
 
 if TYPE_CHECKING:
@@ -341,9 +341,8 @@ class Machine:
         except UNREADABLE as error:
             log.warning("to_device_unreadable", sender=sender, why=type(error).__name__)
             return
-        room_id, session_id = getattr(decrypted, "room_id", None), getattr(decrypted, "session_id", None)
-        if isinstance(room_id, str) and isinstance(session_id, str):
-            received.room_keys.add((RoomId(room_id), session_id))
+        if isinstance(decrypted, KeyCame):
+            received.room_keys.add((RoomId(decrypted.room_id), decrypted.session_id))
 
     def encrypt_for(self, devices: Iterable[DeviceKeys], kind: str, content: Mapping[str, Any]) -> dict[str, Any]:
         """A to-device message for each of the devices, by user and device; a session with each must be there."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 from nio.crypto.olm_machine import Olm
 from nio.crypto.sessions import InboundGroupSession
+from nio.events import RoomKeyEvent
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -16,6 +18,14 @@ if TYPE_CHECKING:
 MEGOLM: Final = "m.megolm.v1.aes-sha2"
 
 log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class KeyCame:
+    """A to-device message that brought a room key."""
+
+    room_id: str
+    session_id: str
 
 
 class BotOlm(Olm):
@@ -35,7 +45,20 @@ class BotOlm(Olm):
             self.inbound_group_store[room_id][sender_key][session_id] = known
             self.save_inbound_group_session(known)
 
-    def _handle_forwarded_room_key_event(self, sender: str, sender_key: str, payload: dict[Any, Any]) -> None:
+    def _handle_olm_event(  # type: ignore[override]  # what comes of it goes to `Machine` alone
+        self, sender: str, sender_key: str, payload: dict[Any, Any]
+    ) -> KeyCame | None:
+        """Take what was decrypted, and say what came of it."""
+        match payload["type"]:
+            case "m.room_key":
+                event = self._handle_room_key_event(sender, sender_key, payload)
+                return KeyCame(event.room_id, event.session_id) if isinstance(event, RoomKeyEvent) else None
+            case "m.forwarded_room_key":
+                return self._take_forwarded(sender, sender_key, payload)
+            case _:
+                return None
+
+    def _take_forwarded(self, sender: str, sender_key: str, payload: dict[Any, Any]) -> KeyCame | None:
         """Take a forwarded room key only if it was asked for, and the device that made it is the one that sends it.
 
         nio would take one from any verified device of the bot's account, whose word for
@@ -52,19 +75,20 @@ class BotOlm(Olm):
         )
         if wanted is None or wanted.room_id != room_id or not is_owners:
             log.warning("forwarded_key_refused", sender=sender, room_id=room_id if wanted else None)
-            return
+            return None
         session = self._import_group_session(
             content.get("session_key"), payload["keys"]["ed25519"], sender_key, room_id, []
         )
         if not isinstance(session, InboundGroupSession) or session.id != session_id:
             log.warning("forwarded_key_unreadable", sender=sender, room_id=room_id)
-            return
+            return None
         known = self.inbound_group_store.get(room_id, sender_key, session_id)
         if known is None or session.first_known_index < known.first_known_index:
             self.inbound_group_store[room_id][sender_key][session_id] = session
             self.save_inbound_group_session(session)
         self.outgoing_key_requests.pop(session_id)
         self.store.remove_outgoing_key_request(wanted)
+        return KeyCame(wanted.room_id, wanted.session_id)
 
 
 def signable(value: Mapping[str, Any]) -> dict[str, Any]:

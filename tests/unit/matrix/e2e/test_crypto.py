@@ -222,6 +222,14 @@ async def test_a_forwarded_key_is_taken_from_the_device_that_made_it(cast: Cast)
     assert opening.origin is Origin.DEVICE
 
 
+async def test_a_forwarded_key_is_told_so_that_what_waits_for_it_is_read_at_once(cast: Cast) -> None:
+    said = await cast.owner.say(BOTH, "1")
+    cast.server.waiting.pop((POD, "POD"))
+    assert isinstance(await cast.pod.hear(said), NoKey)
+    await forward(cast.owner, cast.pod, said)
+    assert await cast.pod.sync() == {(ROOM, said["content"]["session_id"])}
+
+
 async def test_a_forwarded_key_of_somebody_else_is_not_taken(cast: Cast) -> None:
     said = await cast.owner.say(ALL, "1")
     cast.server.waiting.pop((POD, "POD"))
