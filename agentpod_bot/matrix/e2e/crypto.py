@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from agentpod_bot.core.room import RoomState
     from agentpod_bot.matrix.e2e.devices import Requests
     from agentpod_bot.matrix.e2e.machine import DeviceKeys, RoomKey
+    from agentpod_bot.matrix.e2e.olm import SenderKeys
     from agentpod_bot.matrix.e2e.thread import Keys
     from agentpod_bot.matrix.opened import Opening
     from agentpod_bot.ports import Clock
@@ -91,8 +92,11 @@ class Crypto:
         self._has_fallback_key: bool | None = None
         self._work = asyncio.Event()
         self._unknown: Counter[UserId] = Counter()
-        self.on_to_device: Callable[[UserId, str, Mapping[str, Any]], None] = _nothing
-        """Told of each message to this device that is not about keys of rooms: sender, type, content."""
+        self.on_to_device: Callable[[UserId, str, Mapping[str, Any], SenderKeys | None], None] = _nothing
+        """Told of each message to this device that is not about keys of rooms: sender, type, content, who encrypted it.
+
+        Nothing of it is an answer.
+        """
         self.on_verification: Callable[[RoomId, Mapping[str, Any], Origin], None] = _nothing
         """Told of each event with which devices verify each other in a room; one may come more than once."""
 
@@ -169,11 +173,11 @@ class Crypto:
             self._has_fallback_key = CURVE in unused
         events = _list(_object(response.get("to_device")).get("events"))
         received = await self.run(lambda machine: machine.receive(events))
-        for sender, kind, content in received.others:
-            if kind == KEY_REQUEST:
-                self._sharing.asked_for(sender, content)
+        for told in received.others:
+            if told.kind == KEY_REQUEST:
+                self._sharing.asked_for(told.sender, told.content)
             else:
-                self.on_to_device(sender, kind, content)
+                self.on_to_device(told.sender, told.kind, told.content, told.keys)
         self._work.set()
         return frozenset(received.room_keys)
 

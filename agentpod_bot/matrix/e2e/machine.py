@@ -27,7 +27,7 @@ from agentpod_bot.core.ids import RoomId, UserId
 from agentpod_bot.errors import CryptoStoreRefused, HomeserverUnavailable, StoreUnavailable
 from agentpod_bot.matrix.e2e import vault as vaults
 from agentpod_bot.matrix.e2e.keys_store import VERSION, KeysStore
-from agentpod_bot.matrix.e2e.olm import MEGOLM, BotOlm, KeyCame, signable
+from agentpod_bot.matrix.e2e.olm import MEGOLM, BotOlm, KeyCame, Told, signable
 from agentpod_bot.matrix.opened import NoKey, Unreadable
 
 if TYPE_CHECKING:
@@ -92,8 +92,8 @@ class Received:
     """What a response's to-device events brought."""
 
     room_keys: set[RoomKey] = field(default_factory=set)
-    others: list[tuple[UserId, str, Mapping[str, Any]]] = field(default_factory=list)
-    """Sender, type and content of those that are not about keys of rooms."""
+    others: list[Told] = field(default_factory=list)
+    """Those that are not about keys of rooms."""
 
 
 class Machine:
@@ -331,7 +331,7 @@ class Machine:
                 if kind == ENCRYPTED:
                     self._receive(raw, sender, received)
                 else:
-                    received.others.append((UserId(sender), kind, content))
+                    received.others.append(Told(sender=UserId(sender), kind=kind, content=content, keys=None))
         return received
 
     def _receive(self, raw: dict[str, Any], sender: str, received: Received) -> None:
@@ -343,6 +343,8 @@ class Machine:
             return
         if isinstance(decrypted, KeyCame):
             received.room_keys.add((RoomId(decrypted.room_id), decrypted.session_id))
+        elif isinstance(decrypted, Told):
+            received.others.append(decrypted)
 
     def encrypt_for(self, devices: Iterable[DeviceKeys], kind: str, content: Mapping[str, Any]) -> dict[str, Any]:
         """A to-device message for each of the devices, by user and device; a session with each must be there."""

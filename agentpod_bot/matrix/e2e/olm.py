@@ -10,6 +10,8 @@ from nio.crypto.olm_machine import Olm
 from nio.crypto.sessions import InboundGroupSession
 from nio.events import RoomKeyEvent
 
+from agentpod_bot.core.ids import UserId
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -26,6 +28,29 @@ class KeyCame:
 
     room_id: str
     session_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SenderKeys:
+    """Of the device that encrypted a to-device message, in unpadded base64.
+
+    It holds the curve25519 key; the ed25519 key is its own word, until a device with both is known.
+    """
+
+    curve25519: str
+    ed25519: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    """A to-device message that is not about keys of rooms."""
+
+    sender: UserId
+    """Where it came encrypted, who meant it for this device; else the homeserver's word."""
+    kind: str
+    content: Mapping[str, Any]
+    keys: SenderKeys | None
+    """None for one that came in clear."""
 
 
 class BotOlm(Olm):
@@ -47,16 +72,26 @@ class BotOlm(Olm):
 
     def _handle_olm_event(  # type: ignore[override]  # what comes of it goes to `Machine` alone
         self, sender: str, sender_key: str, payload: dict[Any, Any]
-    ) -> KeyCame | None:
-        """Take what was decrypted, and say what came of it."""
+    ) -> KeyCame | Told | None:
+        """Take what was decrypted, and say what came of it.
+
+        Its sender meant it for this device: nio looked at who is named inside, and that they sent it.
+        https://spec.matrix.org/v1.14/client-server-api/#molmv1curve25519-aes-sha2
+        """
         match payload["type"]:
             case "m.room_key":
                 event = self._handle_room_key_event(sender, sender_key, payload)
                 return KeyCame(event.room_id, event.session_id) if isinstance(event, RoomKeyEvent) else None
             case "m.forwarded_room_key":
                 return self._take_forwarded(sender, sender_key, payload)
-            case _:
+            case "m.dummy":
                 return None
+            case kind:
+                ed25519 = payload["keys"].get("ed25519")
+                if not isinstance(ed25519, str):
+                    return None
+                keys = SenderKeys(curve25519=sender_key, ed25519=ed25519)
+                return Told(sender=UserId(sender), kind=kind, content=payload["content"], keys=keys)
 
     def _take_forwarded(self, sender: str, sender_key: str, payload: dict[Any, Any]) -> KeyCame | None:
         """Take a forwarded room key only if it was asked for, and the device that made it is the one that sends it.

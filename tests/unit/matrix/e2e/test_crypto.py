@@ -14,6 +14,7 @@ from agentpod_bot.core.ids import RoomId
 from agentpod_bot.core.room import Origin
 from agentpod_bot.errors import CryptoStoreRefused, HomeserverUnavailable, StoreUnavailable, TokenRefused
 from agentpod_bot.matrix.e2e.machine import ALGORITHMS
+from agentpod_bot.matrix.e2e.olm import SenderKeys
 from agentpod_bot.matrix.opened import NoKey, Opened, Unreadable
 from tests.fakes import FakeClock
 from tests.unit.matrix.e2e.key_server import MALLORY, OWNER, POD, ROOM, KeyServer, device, sealed_room
@@ -343,6 +344,96 @@ async def test_what_cannot_be_kept_is_not_known_and_comes_again(cast: Cast, monk
     monkeypatch.undo()
     assert await cast.pod.crypto.take(waiting)
     assert isinstance(await cast.pod.crypto.read(ROOM, said), Opened)
+
+
+# messages to the device about other things
+
+
+START = {"from_device": "PHONE", "transaction_id": "t"}
+
+
+def sealed(machine: Machine, to: Device, **changes: Any) -> dict[str, Any]:
+    """An encrypted `m.key.verification.start`, as its sender's own client makes it, with changes to what is inside."""
+    own, curve25519 = machine.own, to.own.curve25519
+    inside = {
+        "sender": own.user_id,
+        "sender_device": own.device_id,
+        "keys": {"ed25519": own.ed25519},
+        "recipient": to.own.user_id,
+        "recipient_keys": {"ed25519": to.own.ed25519},
+        "type": "m.key.verification.start",
+        "content": START,
+    } | changes
+    session = machine._olm.session_store.get(curve25519)
+    assert session is not None
+    kind, body = session.encrypt(json.dumps(inside)).to_parts()
+    ciphertext = {curve25519: {"type": kind, "body": base64.b64encode(body).decode().rstrip("=")}}
+    content = {"algorithm": ALGORITHMS[0], "sender_key": own.curve25519, "ciphertext": ciphertext}
+    return {"type": "m.room.encrypted", "sender": own.user_id, "content": content}
+
+
+def told_of(made: Device) -> list[tuple[Any, ...]]:
+    """What the device hears from now on that is not about keys of rooms."""
+    told: list[tuple[Any, ...]] = []
+    made.crypto.on_to_device = lambda *message: told.append(message)
+    return told
+
+
+async def test_an_encrypted_message_about_something_else_is_told_with_the_keys_of_who_encrypted_it(cast: Cast) -> None:
+    await cast.pod.hear(await cast.owner.say(BOTH, "so that there is an Olm session"))
+    told = told_of(cast.pod)
+    cast.server.waiting[POD, "POD"] = [await cast.owner.keys.run(lambda m: sealed(m, cast.pod))]
+    await cast.pod.sync()
+    keys = SenderKeys(curve25519=cast.owner.own.curve25519, ed25519=cast.owner.own.ed25519)
+    assert told == [(OWNER, "m.key.verification.start", START, keys)]
+
+
+async def test_a_message_in_clear_is_told_without_anybodys_keys(cast: Cast) -> None:
+    told = told_of(cast.pod)
+    event = {"type": "m.key.verification.start", "sender": OWNER, "content": START}
+    await cast.pod.crypto.take({"to_device": {"events": [event]}})
+    assert told == [(OWNER, "m.key.verification.start", START, None)]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"sender": MALLORY},
+        {"recipient": OWNER},
+        {"recipient_keys": {"ed25519": "another"}},
+        {"recipient_keys": {}},
+        {"keys": {}},
+        {"keys": {"ed25519": 7}},
+        {"type": 7},
+        {"content": "start"},
+    ],
+    ids=str,
+)
+async def test_what_was_not_encrypted_for_this_device_by_its_sender_is_not_told(
+    cast: Cast, changes: dict[str, Any]
+) -> None:
+    await cast.pod.hear(await cast.owner.say(BOTH, "so that there is an Olm session"))
+    told = told_of(cast.pod)
+    cast.server.waiting[POD, "POD"] = [await cast.owner.keys.run(lambda m: sealed(m, cast.pod, **changes))]
+    await cast.pod.sync()
+    assert told == []
+
+
+async def test_an_encrypted_message_is_not_told_under_another_senders_name(cast: Cast) -> None:
+    await cast.pod.hear(await cast.mallory.say(ALL, "so that there is an Olm session"))
+    told = told_of(cast.pod)
+    event = await cast.mallory.keys.run(lambda m: sealed(m, cast.pod))
+    cast.server.waiting[POD, "POD"] = [event | {"sender": OWNER}]
+    await cast.pod.sync()
+    assert told == []
+
+
+async def test_an_encrypted_message_that_comes_again_is_told_once(cast: Cast) -> None:
+    await cast.pod.hear(await cast.owner.say(BOTH, "so that there is an Olm session"))
+    told = told_of(cast.pod)
+    cast.server.waiting[POD, "POD"] = [await cast.owner.keys.run(lambda m: sealed(m, cast.pod))] * 2
+    await cast.pod.sync()
+    assert len(told) == 1
 
 
 # the senders' devices

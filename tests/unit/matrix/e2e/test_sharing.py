@@ -224,7 +224,7 @@ async def test_with_verified_devices_only_nobody_else_is_given_a_key_and_each_is
     ):
         pod.verdicts.verified.add(good.own.ed25519)
         told: list[tuple[str, object]] = []
-        bad.crypto.on_to_device = lambda _sender, kind, content: told.append((kind, content["code"]))
+        bad.crypto.on_to_device = lambda _sender, kind, content, _keys: told.append((kind, content["code"]))
         for body in ("one", "two"):
             event = await pod.say(BOTH, body)
             assert isinstance(await good.hear(event), Opened)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -8,7 +9,7 @@ import structlog
 
 from agentpod_bot.core.ids import UserId
 from agentpod_bot.errors import HomeserverUnavailable, RateLimited, Refused
-from agentpod_bot.matrix.e2e.exchange import Cancelled, Finished, Shown
+from agentpod_bot.matrix.e2e.exchange import ACCEPT, Cancelled, Finished, Shown
 from agentpod_bot.matrix.e2e.identities import Identities
 from tests.unit.matrix.e2e.persons import Person
 from tests.unit.matrix.e2e.verifier import CANCEL, DONE, KEY, MAC, OWNER, POD, READY, REQUEST, START, Bot
@@ -83,6 +84,51 @@ async def test_a_client_that_starts_without_asking_is_answered(bot: Bot) -> None
     await confirmed(bot)
     await bot.hear(MAC, requester.mac())
     assert bot.is_verified()
+
+
+# messages that came encrypted
+
+
+async def test_a_client_that_encrypts_what_it_says_is_verified_as_well(bot: Bot) -> None:
+    requester, phone = bot.requester(), bot.world.persons[OWNER].keys
+    [(kind, _)] = await bot.hear(REQUEST, requester.request(bot.clock.now_ms()), by=phone)
+    assert kind == READY
+    [(_, accept)] = await bot.hear(START, requester.start(), by=phone)
+    requester.accepted(accept)
+    [(_, key)] = await bot.hear(KEY, requester.key(), by=phone)
+    requester.keyed(key)
+    await confirmed(bot)
+    assert [kind for kind, _ in await bot.hear(MAC, requester.mac(), by=phone)] == [DONE]
+    assert bot.is_verified()
+
+
+@pytest.mark.parametrize("kind", [REQUEST, START])
+@pytest.mark.parametrize(
+    "changes",
+    [{"curve25519": Person(OWNER, "TABLET", 7).curve25519}, {"ed25519": Person(OWNER, "TABLET", 7).device.public}],
+)
+async def test_no_device_asks_in_the_name_of_another_one_of_its_account(
+    bot: Bot, kind: str, changes: dict[str, str]
+) -> None:
+    bot.world.more = (Person(OWNER, "TABLET", 7).keys,)
+    requester, phone = bot.requester(), bot.world.persons[OWNER].keys
+    content = requester.request(bot.clock.now_ms()) if kind == REQUEST else requester.start()
+    assert codes(await bot.hear(kind, content, by=dataclasses.replace(phone, **changes))) == ["m.key_mismatch"]
+    assert bot.verification.all() == ()
+
+
+async def test_no_other_device_goes_on_with_a_verification_or_ends_it(bot: Bot) -> None:
+    tablet = Person(OWNER, "TABLET", 7).keys
+    bot.world.more = (tablet,)
+    requester, phone = bot.requester(), bot.world.persons[OWNER].keys
+    await bot.hear(REQUEST, requester.request(bot.clock.now_ms()), by=phone)
+    before = bot.one.state
+    for other in (tablet, dataclasses.replace(phone, curve25519=Person(MALLORY, "EVIL", 9).curve25519)):
+        assert await bot.hear(START, requester.start(), by=other) == []
+        assert await bot.hear(CANCEL, requester.content({"code": "m.user"}), by=other) == []
+    assert bot.one.state is before
+    [(kind, _)] = await bot.hear(START, requester.start(), by=phone)
+    assert kind == ACCEPT
 
 
 async def test_the_emoji_stand_in_the_log(bot: Bot) -> None:

@@ -11,6 +11,7 @@ from agentpod_bot.matrix.e2e.cross_signing import CrossSigning
 from agentpod_bot.matrix.e2e.delivery import Delivery
 from agentpod_bot.matrix.e2e.exchange import CANCEL, DONE, KEY, MAC, READY, REQUEST, START
 from agentpod_bot.matrix.e2e.identities import Identities
+from agentpod_bot.matrix.e2e.olm import SenderKeys
 from agentpod_bot.matrix.e2e.vault import Vault
 from agentpod_bot.matrix.e2e.verification import Verification
 from tests.fakes import FakeClock
@@ -33,6 +34,8 @@ class World(Device):
     def __init__(self) -> None:
         super().__init__()
         self.persons: dict[str, Person] = {OWNER: Person()}
+        self.more: tuple[DeviceKeys, ...] = ()
+        """Devices that any account has besides."""
         self.sent: list[tuple[str, str, str, dict[str, Any]]] = []
         """User, device (or the room and ""), type and content of each message."""
         self.faults: list[Exception] = []
@@ -45,7 +48,7 @@ class World(Device):
             return ()
         assert self.identities is not None
         await self.identities.learn(person.answer())
-        return (person.keys,)
+        return (person.keys, *self.more)
 
     async def send_to_device(self, kind: str, messages: Mapping[str, Mapping[str, Any]]) -> None:
         if self.faults:
@@ -95,9 +98,17 @@ class Bot:
         homeserver.signed.clear()
         return bot
 
-    async def hear(self, kind: str, content: Mapping[str, Any], *, sender: UserId = OWNER) -> list[tuple[str, Any]]:
-        """A message to the device; returns what the bot sent then."""
-        self.verification.hear(sender, kind, content)
+    async def hear(
+        self,
+        kind: str,
+        content: Mapping[str, Any],
+        *,
+        sender: UserId = OWNER,
+        by: DeviceKeys | None = None,
+    ) -> list[tuple[str, Any]]:
+        """A message to the device, in clear or encrypted `by` a device; returns what the bot sent then."""
+        keys = None if by is None else SenderKeys(curve25519=by.curve25519, ed25519=by.ed25519)
+        self.verification.hear(sender, kind, content, keys)
         await self.settle()
         return self.world.take()
 
