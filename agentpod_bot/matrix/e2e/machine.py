@@ -27,7 +27,8 @@ from agentpod_bot.core.ids import RoomId, UserId
 from agentpod_bot.errors import CryptoStoreRefused, HomeserverUnavailable, StoreUnavailable
 from agentpod_bot.matrix.e2e import vault as vaults
 from agentpod_bot.matrix.e2e.keys_store import VERSION, KeysStore
-from agentpod_bot.matrix.e2e.olm import MEGOLM, BotOlm, KeyCame, Told, signable
+from agentpod_bot.matrix.e2e.olm import MEGOLM, BotOlm, KeyCame, Told
+from agentpod_bot.matrix.e2e.signing import has_form, signable
 from agentpod_bot.matrix.opened import NoKey, Unreadable
 
 if TYPE_CHECKING:
@@ -252,7 +253,8 @@ class Machine:
         for user_id, devices in found.items():
             if not isinstance(devices, dict):
                 continue
-            usable = {device_id: keys for device_id, keys in devices.items() if _is_device(user_id, device_id, keys)}
+            signed = {device_id: _as_signed(keys) for device_id, keys in devices.items()}
+            usable = {device_id: keys for device_id, keys in signed.items() if _is_device(user_id, device_id, keys)}
             for device_id in devices.keys() - usable.keys():
                 log.warning("device_unusable", user_id=user_id, device_id=device_id)
             with self._kept():
@@ -304,16 +306,16 @@ class Machine:
 
     def claimed(self, answer: Mapping[str, Any]) -> None:
         """Take over an answer to a claim of one-time keys. Raises `HomeserverUnavailable` where it cannot be read."""
-        response = KeysClaimResponse.from_dict({"one_time_keys": answer.get("one_time_keys"), "failures": {}})
-        if not isinstance(response, KeysClaimResponse):
+        found = answer.get("one_time_keys")
+        if not isinstance(found, dict):
             raise HomeserverUnavailable("an answer to keys/claim that cannot be read", status=200)
-        for user_id, devices in response.one_time_keys.items():
-            for device_id, keys in devices.items():
+        for user_id, devices in found.items():
+            for device_id, keys in devices.items() if isinstance(devices, dict) else ():
                 one = KeysClaimResponse({user_id: {device_id: keys}}, {})
                 try:
                     with self._kept():
                         self._olm.handle_response(one)
-                except (*OLM_FAULTS, KeyError, TypeError, ValueError, StopIteration, AttributeError) as error:
+                except (*UNREADABLE, StopIteration) as error:
                     log.warning("one_time_key_unusable", user_id=user_id, device_id=device_id, why=type(error).__name__)
 
     # messages to devices
@@ -433,7 +435,7 @@ class Machine:
         session_id, ciphertext = content.get("session_id"), content.get("ciphertext")
         if content.get("algorithm") != MEGOLM or not isinstance(session_id, str) or not isinstance(ciphertext, str):
             return Unreadable()
-        if not _can_be_written(session_id):
+        if not has_form(session_id):
             return Unreadable()  # half a character is no session's id, and can neither be kept nor asked for
         found = self._room_key_for(room_id, session_id, sender)
         if found is None:
@@ -519,26 +521,22 @@ def _keys_of(device: OlmDevice) -> DeviceKeys:
     )
 
 
+def _as_signed(value: Any) -> Any:
+    """A device's published keys without what homeservers add to them, which may have any form."""
+    return {key: part for key, part in value.items() if key != "unsigned"} if isinstance(value, dict) else value
+
+
 def _is_device(user_id: str, device_id: str, value: object) -> bool:
     """Whether a device's published keys have their form; nio looks at whose they are and who signed them."""
     parsed = KeysQueryResponse.from_dict({"device_keys": {user_id: {device_id: value}}, "failures": {}})
     if not isinstance(parsed, KeysQueryResponse) or not isinstance(value, dict):
         return False
-    if not _can_be_written([user_id, device_id, value]):
+    if not has_form([user_id, device_id, value]):
         return False  # what has no canonical form was signed by nobody, and not even its name could be kept
     keys = value.get("keys", {})
     try:
         vodozemac.Ed25519PublicKey.from_base64(keys[f"ed25519:{device_id}"])
         vodozemac.Curve25519PublicKey.from_base64(keys[f"curve25519:{device_id}"])
     except (vodozemac.KeyException, KeyError, TypeError, ValueError):
-        return False
-    return True
-
-
-def _can_be_written(value: object) -> bool:
-    """Whether a value of JSON has a form in bytes: JSON may hold half a character, which UTF-8 does not know."""
-    try:
-        json.dumps(value, ensure_ascii=False).encode()
-    except (ValueError, RecursionError):
         return False
     return True

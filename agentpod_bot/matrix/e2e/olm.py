@@ -124,8 +124,3 @@ class BotOlm(Olm):
         self.outgoing_key_requests.pop(session_id)
         self.store.remove_outgoing_key_request(wanted)
         return KeyCame(wanted.room_id, wanted.session_id)
-
-
-def signable(value: Mapping[str, Any]) -> dict[str, Any]:
-    """What a signature of a key object is over."""
-    return {key: part for key, part in value.items() if key not in {"signatures", "unsigned"}}

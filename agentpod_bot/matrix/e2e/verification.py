@@ -406,10 +406,10 @@ class Verification:
         """Whether this very message was handled before: a sync response may come again."""
         try:
             by = None if message.keys is None else [message.keys.curve25519, message.keys.ed25519]
-            key = message.event_id or canonical([message.sender, message.kind, dict(message.content), by])
+            said = canonical([message.event_id, message.sender, message.kind, dict(message.content), by])
         except (ValueError, RecursionError):
             return True  # no message that can be answered
-        digest = hashlib.sha256(key.encode() if isinstance(key, str) else key).digest()
+        digest = hashlib.sha256(said).digest()
         if digest in self._handled:
             return True
         self._handled[digest] = None

@@ -500,6 +500,40 @@ async def test_half_a_character_in_somebodys_keys_stops_neither_reading_nor_spea
     assert isinstance(await cast.owner.hear(heard), Opened)
 
 
+@pytest.mark.parametrize("unsigned", [7, None, "x", [], {"device_display_name": {"a": 1}}], ids=str)
+async def test_what_nobody_signed_of_somebodys_keys_stops_neither_reading_nor_speaking(
+    cast: Cast, unsigned: object
+) -> None:
+    """A homeserver adds it, its owner's or the bot's."""
+    cast.server.devices[MALLORY]["EVIL"]["unsigned"] = unsigned
+    opening = await cast.pod.hear(await cast.mallory.say(ALL, "hello"))
+    assert isinstance(opening, Opened)
+    assert opening.origin is Origin.DEVICE
+    heard = await cast.pod.say(ALL, "for you two")
+    assert isinstance(await cast.owner.hear(heard), Opened)
+    assert isinstance(await cast.mallory.hear(heard), Opened)
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [7, None, "x", [], {"EVIL": "x"}, {"EVIL": {}}, {"EVIL": {"signed_curve25519:A": 7}}, {"EVIL": {"a": {"key": 1}}}],
+    ids=str,
+)
+async def test_a_one_time_key_that_is_none_hides_no_other_one(cast: Cast, bad: object) -> None:
+    await cast.pod.crypto.devices_of(OWNER)
+    await cast.pod.crypto.devices_of(MALLORY)
+    key_id, key = next(iter(cast.server.one_time[OWNER, "PHONE"].items()))
+    answer = {"one_time_keys": {MALLORY: bad, OWNER: {"PHONE": {key_id: key}}}}
+    await cast.pod.keys.run(lambda machine: machine.claimed(answer))
+    assert await cast.pod.keys.run(lambda machine: machine.without_session([cast.owner.own])) == ()
+
+
+@pytest.mark.parametrize("answer", [{}, {"one_time_keys": None}, {"one_time_keys": [1]}], ids=str)
+async def test_an_answer_without_one_time_keys_is_no_answer(cast: Cast, answer: dict[str, Any]) -> None:
+    with pytest.raises(HomeserverUnavailable, match="cannot be read"):
+        await cast.pod.keys.run(lambda machine: machine.claimed(answer))
+
+
 async def test_a_message_to_the_device_that_is_too_deep_to_read_stops_nothing(cast: Cast) -> None:
     await cast.pod.hear(await cast.mallory.say(ALL, "so that there is an Olm session"))
     own = cast.pod.own.curve25519

@@ -179,6 +179,34 @@ async def test_others_cannot_go_on_with_an_approver_s_verification(bot: Bot) -> 
     assert bot.one.state is before
 
 
+HALF = "\ud800"
+"""Half a character: JSON may hold it, and nothing that is signed or sent on can."""
+
+
+async def test_half_a_character_anywhere_in_a_message_is_no_message(bot: Bot) -> None:
+    requester = bot.requester("$1", in_room=True)
+    request = requester.request(0)
+    for said, changes in [
+        (request, {"event_id": HALF}),
+        (request, {"sender": HALF}),
+        (request | {"from_device": HALF}, {}),
+        (request | {"more": {HALF: 1}}, {}),
+    ]:
+        assert await bot.hear_in_room("m.room.message", said, **changes) == []
+    for content in (requester.content({"more": HALF}), {"transaction_id": HALF}):
+        assert await bot.hear_in_room(KEY, content | requester.content({})) == []
+        assert await bot.hear(KEY, {"transaction_id": "t"} | content) == []
+    assert bot.verification.all() == ()
+
+
+async def test_an_identity_with_half_a_character_in_it_is_none(bot: Bot) -> None:
+    person = bot.world.persons[OWNER]
+    answer = person.answer()
+    answer["master_keys"][OWNER]["more"] = HALF
+    await bot.identities.learn(answer)
+    assert bot.identities.identity(OWNER) is None
+
+
 async def test_a_request_in_a_room_for_somebody_else_is_none_of_the_bot_s(bot: Bot) -> None:
     content = bot.requester("$1", in_room=True).request(0) | {"to": MALLORY}
     assert await bot.hear_in_room("m.room.message", content) == []
