@@ -15,6 +15,7 @@ from agentpod_bot.core.room import Origin
 from agentpod_bot.errors import CryptoStoreRefused, HomeserverUnavailable, StoreUnavailable, TokenRefused
 from agentpod_bot.matrix.e2e.machine import ALGORITHMS
 from agentpod_bot.matrix.e2e.olm import SenderKeys
+from agentpod_bot.matrix.e2e.to_device import Outgoing
 from agentpod_bot.matrix.opened import NoKey, Opened, Unreadable
 from tests.fakes import FakeClock
 from tests.unit.matrix.e2e.key_server import MALLORY, OWNER, POD, ROOM, KeyServer, device, sealed_room
@@ -210,7 +211,7 @@ async def forward(made: Device, to: Device, said: dict[str, Any], **changes: Any
 
     await made.crypto.devices_of(to.own.user_id)
     await made.crypto._devices.with_session([to.own])
-    await made.crypto.send_to_device("m.room.encrypted", await made.crypto.run(encrypt))
+    await made.crypto.send_to_device(Outgoing("m.room.encrypted", await made.crypto.run(encrypt)))
 
 
 async def test_a_forwarded_key_is_taken_from_the_device_that_made_it(cast: Cast) -> None:
@@ -265,10 +266,8 @@ async def test_a_claim_on_a_session_does_not_keep_its_maker_out_even_after_a_res
     }
     await cast.mallory.crypto.devices_of(POD)
     await cast.mallory.crypto._devices.with_session([cast.pod.own])
-    await cast.mallory.crypto.send_to_device(
-        "m.room.encrypted",
-        await cast.mallory.crypto.run(lambda m: m.encrypt_for([cast.pod.own], "m.room_key", claim)),
-    )
+    messages = await cast.mallory.crypto.run(lambda m: m.encrypt_for([cast.pod.own], "m.room_key", claim))
+    await cast.mallory.crypto.send_to_device(Outgoing("m.room.encrypted", messages))
     cast.server.waiting[POD, "POD"].append(room_key)
     opening = await cast.pod.hear(said)
     assert isinstance(opening, Opened)
@@ -552,9 +551,10 @@ async def test_a_message_to_the_device_that_is_too_deep_to_read_stops_nothing(ca
     assert isinstance(await cast.pod.hear(said), Opened)
 
 
-async def test_half_a_character_as_the_id_of_a_session_is_no_session(cast: Cast) -> None:
+@pytest.mark.parametrize("session_id", ["\ud800", "s" * 65], ids=["half a character", "too long"])
+async def test_what_cannot_be_the_id_of_a_session_is_none(cast: Cast, session_id: str) -> None:
     said = await cast.owner.say(BOTH, "1")
-    said["content"]["session_id"] = "\ud800"
+    said["content"]["session_id"] = session_id
     assert await cast.pod.hear(said) == Unreadable()
 
 
@@ -679,7 +679,8 @@ async def ask_for_key(made: Device, of: Device, said: dict[str, Any], **changes:
     """Ask a device for a room key, as one does that cannot read an event."""
     wanted = {"algorithm": "m.megolm.v1.aes-sha2", "room_id": ROOM, "session_id": said["content"]["session_id"]}
     asked = {"action": "request", "body": wanted, "request_id": "1", "requesting_device_id": made.own.device_id}
-    await made.crypto.send_to_device("m.room_key_request", {of.own.user_id: {of.own.device_id: asked | changes}})
+    messages = {of.own.user_id: {of.own.device_id: asked | changes}}
+    await made.crypto.send_to_device(Outgoing("m.room_key_request", messages))
 
 
 async def kept_up(cast: Cast) -> None:

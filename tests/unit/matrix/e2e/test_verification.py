@@ -435,6 +435,8 @@ async def test_what_could_not_be_sent_is_sent_again(bot: Bot) -> None:
         bot.verification.hear(OWNER, REQUEST, bot.requester().request(bot.clock.now_ms()))
         await passes(bot, 60)
         assert [kind for kind, _ in bot.world.take()] == [READY]
+    assert len(bot.world.txn_ids) == 3
+    assert len(set(bot.world.txn_ids)) == 1
 
 
 async def test_what_can_never_be_sent_ends_it(bot: Bot) -> None:

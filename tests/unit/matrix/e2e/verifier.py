@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from agentpod_bot.matrix.e2e.machine import DeviceKeys
     from agentpod_bot.matrix.e2e.ongoing import Open
+    from agentpod_bot.matrix.e2e.to_device import Outgoing
 
 ROOM = RoomId("!room:example.org")
 
@@ -38,6 +39,8 @@ class World(Device):
         """Devices that any account has besides."""
         self.sent: list[tuple[str, str, str, dict[str, Any]]] = []
         """User, device (or the room and ""), type and content of each message."""
+        self.txn_ids: list[TxnId] = []
+        """Of each message to devices that was to be sent, in order."""
         self.faults: list[Exception] = []
         """What the next sends end in."""
         self.identities: Identities | None = None
@@ -50,12 +53,13 @@ class World(Device):
         await self.identities.learn(person.answer())
         return (person.keys, *self.more)
 
-    async def send_to_device(self, kind: str, messages: Mapping[str, Mapping[str, Any]]) -> None:
+    async def send_to_device(self, outgoing: Outgoing) -> None:
+        self.txn_ids.append(outgoing.txn_id)
         if self.faults:
             raise self.faults.pop(0)
-        for user_id, devices in messages.items():
+        for user_id, devices in outgoing.messages.items():
             for device_id, content in devices.items():
-                self.sent.append((user_id, device_id, kind, dict(content)))
+                self.sent.append((user_id, device_id, outgoing.kind, dict(content)))
 
     async def say(self, room_id: RoomId, kind: str, content: Mapping[str, Any], _txn_id: TxnId) -> None:
         if self.faults:
