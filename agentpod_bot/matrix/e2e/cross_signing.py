@@ -15,7 +15,7 @@ import structlog
 from agentpod_bot.errors import CrossSigningRefused, HomeserverUnavailable, Refused
 from agentpod_bot.matrix.e2e.identities import Seeds
 from agentpod_bot.matrix.e2e.published import FIELDS, identity_in, public_key
-from agentpod_bot.matrix.e2e.signing import Signer, canonical, is_signed, new_seed, signable
+from agentpod_bot.matrix.e2e.signing import Signer, canonical, has_form, is_signed, new_seed, signable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -248,13 +248,13 @@ class CrossSigning:
 
     def _next_stage(self, answer: Mapping[str, Any], password: str | None) -> dict[str, Any]:
         """What to pass next, on a way that needs nobody. Raises `CrossSigningRefused` where there is no such way."""
-        able = {DUMMY} if password is None else {DUMMY, PASSWORD}
+        able = (DUMMY,) if password is None else (DUMMY, PASSWORD)
         completed = _list(answer, "completed")
         session = answer.get("session")
         for flow in _list(answer, "flows"):
             stages = _list(flow, "stages") if isinstance(flow, dict) else []
             left = [stage for stage in stages if stage not in completed]
-            if left and able.issuperset(left):
+            if left and all(stage in able for stage in left):
                 auth: dict[str, Any] = {"type": left[0]} | ({"session": session} if isinstance(session, str) else {})
                 if left[0] == PASSWORD:
                     user = {"type": "m.id.user", "user": self._device.own.user_id}
@@ -271,14 +271,17 @@ class CrossSigning:
         found = (public.get(device_key_id), public.get(f"curve25519:{own.device_id}"))
         if found != (own.ed25519, own.curve25519):
             raise HomeserverUnavailable("the homeserver does not show the keys of the bot's device yet")
+        shown = _object(_object(answer, FIELDS["master"]), user_id)
+        master = signable(shown)
+        if not has_form([signable(published), master]):
+            raise HomeserverUnavailable("the homeserver shows keys of the bot that nobody can sign")
         signing: dict[str, Any] = {}
         if not self._is_vouched_for(answer):
             signature = keys.self_signing.sign(published)
             signing[own.device_id] = signable(published) | _signatures(user_id, keys.self_signing.key_id, signature)
-        master = _object(_object(answer, FIELDS["master"]), user_id)
-        if not is_signed(master, user_id, device_key_id, own.ed25519):
-            signature = await self._device.sign(canonical(signable(master)).decode())
-            signing[keys.master.public] = signable(master) | _signatures(user_id, device_key_id, signature)
+        if not is_signed(shown, user_id, device_key_id, own.ed25519):
+            signature = await self._device.sign(canonical(master).decode())
+            signing[keys.master.public] = master | _signatures(user_id, device_key_id, signature)
         if signing:
             await self._upload_signatures({user_id: signing})
             log.info("device_cross_signed", user_id=user_id, device_id=own.device_id)

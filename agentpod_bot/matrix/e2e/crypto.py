@@ -20,8 +20,10 @@ from agentpod_bot.errors import (
     TokenRefused,
 )
 from agentpod_bot.matrix.e2e.devices import QUERY, Devices
+from agentpod_bot.matrix.e2e.key_requests import KEY_REQUEST
 from agentpod_bot.matrix.e2e.machine import Clear, Machine
-from agentpod_bot.matrix.e2e.sharing import Sharing, send_to_device
+from agentpod_bot.matrix.e2e.sharing import Sharing
+from agentpod_bot.matrix.e2e.to_device import Outgoing, send
 from agentpod_bot.matrix.e2e.vault import ANEW
 from agentpod_bot.matrix.events import ENCRYPTED, is_verification
 from agentpod_bot.matrix.opened import NoKey, Opened, Unreadable
@@ -33,12 +35,12 @@ if TYPE_CHECKING:
     from agentpod_bot.core.room import Device, RoomState
     from agentpod_bot.matrix.e2e.devices import Requests
     from agentpod_bot.matrix.e2e.machine import DeviceKeys, RoomKey
+    from agentpod_bot.matrix.e2e.olm import SenderKeys
     from agentpod_bot.matrix.e2e.thread import Keys
     from agentpod_bot.matrix.opened import Opening
     from agentpod_bot.ports import Clock
 
 UPLOAD: Final = "/_matrix/client/v3/keys/upload"
-KEY_REQUEST: Final = "m.room_key_request"
 CURVE: Final = "signed_curve25519"
 FIRST_RETRY_S: Final = 1.0
 LONGEST_RETRY_S: Final = 60.0
@@ -91,8 +93,11 @@ class Crypto:
         self._has_fallback_key: bool | None = None
         self._work = asyncio.Event()
         self._unknown: Counter[UserId] = Counter()
-        self.on_to_device: Callable[[UserId, str, Mapping[str, Any]], None] = _nothing
-        """Told of each message to this device that is not about keys of rooms: sender, type, content."""
+        self.on_to_device: Callable[[UserId, str, Mapping[str, Any], SenderKeys | None], None] = _nothing
+        """Told of each message to this device that is not about keys of rooms: sender, type, content, who encrypted it.
+
+        Nothing of it is an answer.
+        """
         self.on_verification: Callable[[RoomId, Mapping[str, Any], Origin], None] = _nothing
         """Told of each event with which devices verify each other in a room; one may come more than once."""
 
@@ -112,9 +117,9 @@ class Crypto:
         """An account's devices as they are now."""
         return await self._devices.of({user_id})
 
-    async def send_to_device(self, kind: str, messages: Mapping[str, Mapping[str, Any]]) -> None:
-        """Send clear messages to devices, by user and device."""
-        await send_to_device(self._requests, kind, messages)
+    async def send_to_device(self, outgoing: Outgoing) -> None:
+        """Send messages to devices, as they are."""
+        await send(self._requests, outgoing)
 
     async def publish(self) -> None:
         """See that the homeserver has this device's keys, and no other ones for it (`check`)."""
@@ -169,11 +174,11 @@ class Crypto:
             self._has_fallback_key = CURVE in unused
         events = _list(_object(response.get("to_device")).get("events"))
         received = await self.run(lambda machine: machine.receive(events))
-        for sender, kind, content in received.others:
-            if kind == KEY_REQUEST:
-                self._sharing.asked_for(sender, content)
+        for told in received.others:
+            if told.kind == KEY_REQUEST:
+                self._sharing.asked_for(told.sender, told.content)
             else:
-                self.on_to_device(sender, kind, content)
+                self.on_to_device(told.sender, told.kind, told.content, told.keys)
         self._work.set()
         return frozenset(received.room_keys)
 
@@ -196,8 +201,9 @@ class Crypto:
         found = await self.run(lambda machine: machine.decrypt(room_id, UserId(sender), content))
         match found:
             case NoKey():
-                await self.run(lambda machine: machine.request_key(room_id, UserId(sender), content))
-                self._work.set()
+                now_ms = self._clock.now_ms()
+                if await self.run(lambda machine: machine.request_key(room_id, UserId(sender), content, now_ms)):
+                    self._work.set()
                 return found
             case Unreadable():
                 return found
@@ -263,14 +269,25 @@ class Crypto:
                 wait_s = FIRST_RETRY_S
 
     async def _keep_up(self) -> None:
-        await self._upload()
+        """Do what is due. What fails, and what was not come to, is due still."""
+        refused: Refused | None = None
+        try:
+            await self._upload()
+        except Refused as error:  # these keys for good, perhaps: what is due besides does not wait for them
+            refused = error
         await self._devices.claim(await self.run(Machine.wedged))
         await self._sharing.give_again()
-        for kind, messages in await self.run(Machine.outgoing):
-            try:
-                await self.send_to_device(kind, messages)
-            except Refused as refused:
-                log.warning("to_device_refused", kind=kind, errcode=refused.errcode)
+        for outgoing in await self.run(Machine.outgoing):
+            await self._send(outgoing)
+        if refused is not None:
+            raise refused
+
+    async def _send(self, outgoing: Outgoing) -> None:
+        try:
+            await send(self._requests, outgoing)
+        except Refused as refused:
+            log.warning("to_device_refused", kind=outgoing.kind, errcode=refused.errcode)
+        await self.run(lambda machine: machine.sent(outgoing.txn_id))
 
 
 def _in_clear(event: Mapping[str, Any], content: Mapping[str, Any], clear: Clear) -> dict[str, Any]:

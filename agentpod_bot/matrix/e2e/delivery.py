@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import secrets
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
-from agentpod_bot.core.ids import TxnId
 from agentpod_bot.errors import HomeserverUnavailable, RateLimited, StoreUnavailable, TokenRefused
 from agentpod_bot.matrix.e2e.incoming import InRoom, ToDevice
+from agentpod_bot.matrix.e2e.to_device import Outgoing, new_txn_id
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
-    from agentpod_bot.core.ids import RoomId, UserId
+    from agentpod_bot.core.ids import RoomId, TxnId, UserId
     from agentpod_bot.matrix.e2e.exchange import Say
     from agentpod_bot.matrix.e2e.incoming import Place
     from agentpod_bot.matrix.e2e.machine import DeviceKeys
@@ -38,8 +37,8 @@ class Devices(Protocol):
         """An account's devices as they are now; raises a `MatrixError`."""
         ...
 
-    async def send_to_device(self, kind: str, messages: Mapping[str, Mapping[str, Any]]) -> None:
-        """Send clear messages to devices, by user and device; raises a `MatrixError`."""
+    async def send_to_device(self, outgoing: Outgoing) -> None:
+        """Send messages to devices; raises a `MatrixError`."""
         ...
 
 
@@ -64,10 +63,10 @@ class Delivery:
         content = place.content(said.content)
         match place:
             case ToDevice():
-                messages = {other.user_id: {other.device_id: content}}
-                await self.until(lambda: self._devices.send_to_device(said.kind, messages))
+                outgoing = Outgoing(said.kind, {other.user_id: {other.device_id: content}})
+                await self.until(lambda: self._devices.send_to_device(outgoing))
             case InRoom(room_id=room_id):
-                txn_id = TxnId(secrets.token_hex(16))
+                txn_id = new_txn_id()
                 await self.until(lambda: self._rooms.say(room_id, said.kind, content, txn_id))
 
     async def until(self, call: Callable[[], Awaitable[T]], *, within_s: float = LIFETIME_S) -> T:

@@ -9,7 +9,10 @@ from agentpod_bot.core.ids import EventId, RoomId, UserId
 from agentpod_bot.matrix.e2e.exchange import PREFIX, REQUEST
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
+
+    from agentpod_bot.matrix.e2e.machine import DeviceKeys
+    from agentpod_bot.matrix.e2e.olm import SenderKeys
 
 OLDEST_MS: Final = 10 * 60_000
 NEWEST_MS: Final = 5 * 60_000
@@ -60,6 +63,8 @@ class Message:
     """Of an event of a room."""
     ts: int | None = None
     """Of an event of a room: when it was sent, in UTC milliseconds, by its server."""
+    keys: SenderKeys | None = None
+    """Of a message to the device: which device encrypted it; None for one that came in clear."""
 
     @classmethod
     def in_room(cls, room_id: RoomId, event: Mapping[str, Any]) -> Message | None:
@@ -90,3 +95,14 @@ def is_timely(message: Message, now_ms: int) -> bool:
     if ts is None:
         ts = message.content.get("timestamp") if message.kind == REQUEST else now_ms
     return isinstance(ts, int) and now_ms - OLDEST_MS <= ts <= now_ms + NEWEST_MS
+
+
+def may_be_of(message: Message, device_id: str, devices: Iterable[DeviceKeys]) -> bool:
+    """Whether a message is, as far as its encryption says, of this one of its sender's devices."""
+    if message.keys is None:
+        return True  # in clear, as Matrix allows: what is compared shows who it was
+    return any(
+        each.device_id == device_id
+        and (each.curve25519, each.ed25519) == (message.keys.curve25519, message.keys.ed25519)
+        for each in devices
+    )

@@ -8,22 +8,25 @@ Secrets are pickled with the vault's key before they come here.
 
 from __future__ import annotations
 
+import dataclasses
 import sqlite3
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from nio.crypto.device import DeviceStore, OlmDevice
-from nio.crypto.key_request import OutgoingKeyRequest
 from nio.crypto.memorystores import GroupSessionStore, SessionStore
 from nio.crypto.sessions import InboundGroupSession, OlmAccount, Session
+
+from agentpod_bot.core.ids import RoomId, UserId
+from agentpod_bot.matrix.e2e.key_requests import KeyRequest, Stage
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from agentpod_bot.matrix.e2e.vault import Vault
 
-VERSION: Final = 1
+VERSION: Final = 2
 BUSY_S: Final = 5.0
 SCHEMA: Final = """
 CREATE TABLE account (
@@ -41,9 +44,12 @@ CREATE TABLE device (
     user_id TEXT, device_id TEXT, ed25519 TEXT NOT NULL, curve25519 TEXT NOT NULL, display_name TEXT NOT NULL,
     deleted INTEGER NOT NULL, PRIMARY KEY (user_id, device_id)
 );
+"""
+KEY_REQUESTS: Final = """
 CREATE TABLE key_request (
-    session_id TEXT PRIMARY KEY, request_id TEXT NOT NULL, room_id TEXT NOT NULL, algorithm TEXT NOT NULL
-);
+    request_id TEXT PRIMARY KEY, room_id TEXT NOT NULL, session_id TEXT NOT NULL, user_id TEXT NOT NULL,
+    sender_key TEXT, asked_at_ms INTEGER NOT NULL, stage TEXT NOT NULL
+)
 """
 
 
@@ -60,8 +66,15 @@ class KeysStore:
     def make(self) -> None:
         """Make the tables of a new file."""
         with self.transaction():
-            for statement in SCHEMA.strip().split(";"):
+            for statement in (*SCHEMA.strip().split(";"), KEY_REQUESTS):
                 self._connection.execute(statement)
+            self._connection.execute(f"PRAGMA user_version={VERSION}")
+
+    def upgrade(self) -> None:
+        """Bring a file of version 1 to this one. Its requests for keys did not say of whom; they are made again."""
+        with self.transaction():
+            self._connection.execute("DROP TABLE key_request")
+            self._connection.execute(KEY_REQUESTS)
             self._connection.execute(f"PRAGMA user_version={VERSION}")
 
     @property
@@ -170,19 +183,32 @@ class KeysStore:
                     keys = (device.ed25519, device.curve25519, device.display_name or "", device.deleted)
                     self._change("INSERT OR REPLACE INTO device VALUES (?, ?, ?, ?, ?, ?)", (user_id, device_id, *keys))
 
-    def load_outgoing_key_requests(self) -> dict[str, OutgoingKeyRequest]:
-        """Every room key that was asked for and did not come, by its session's id."""
-        rows = self._connection.execute("SELECT request_id, session_id, room_id, algorithm FROM key_request")
-        return {row[1]: OutgoingKeyRequest(*row) for row in rows}
+    def load_key_requests(self) -> tuple[KeyRequest, ...]:
+        """Every room key that was asked for, the oldest request first."""
+        rows = self._connection.execute(
+            "SELECT request_id, room_id, session_id, user_id, sender_key, asked_at_ms, stage FROM key_request"
+            " ORDER BY asked_at_ms, rowid"
+        )
+        return tuple(
+            KeyRequest(
+                request_id=request_id,
+                room_id=RoomId(room_id),
+                session_id=session_id,
+                user_id=UserId(user_id),
+                sender_key=sender_key,
+                asked_at_ms=asked_at_ms,
+                stage=Stage(stage),
+            )
+            for request_id, room_id, session_id, user_id, sender_key, asked_at_ms, stage in rows
+        )
 
-    def add_outgoing_key_request(self, key_request: OutgoingKeyRequest) -> None:
-        """Remember that a room key was asked for."""
-        values = (key_request.session_id, key_request.request_id, key_request.room_id, key_request.algorithm)
-        self._change("INSERT OR REPLACE INTO key_request VALUES (?, ?, ?, ?)", values)
+    def save_key_request(self, request: KeyRequest) -> None:
+        """Keep one request as it is now."""
+        self._change("INSERT OR REPLACE INTO key_request VALUES (?, ?, ?, ?, ?, ?, ?)", dataclasses.astuple(request))
 
-    def remove_outgoing_key_request(self, key_request: OutgoingKeyRequest) -> None:
-        """It came, or is no longer wanted."""
-        self._change("DELETE FROM key_request WHERE session_id = ?", (key_request.session_id,))
+    def remove_key_request(self, request_id: str) -> None:
+        """Nothing more is to be said of it."""
+        self._change("DELETE FROM key_request WHERE request_id = ?", (request_id,))
 
     def _change(self, statement: str, values: tuple[Any, ...]) -> None:
         self._connection.execute(statement, values)

@@ -8,17 +8,16 @@ from __future__ import annotations
 
 import hashlib
 import json
+import secrets
 import sqlite3
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeGuard
 
 import structlog
 import vodozemac
 from nio.api import Api
-from nio.crypto.key_request import OutgoingKeyRequest
-from nio.event_builders import RoomKeyRequestMessage
 from nio.events import ToDeviceEvent
 from nio.exceptions import EncryptionError
 from nio.responses import KeysClaimResponse, KeysQueryResponse
@@ -27,8 +26,11 @@ from agentpod_bot.core.ids import RoomId, UserId
 from agentpod_bot.core.room import Device
 from agentpod_bot.errors import CryptoStoreRefused, HomeserverUnavailable, StoreUnavailable
 from agentpod_bot.matrix.e2e import vault as vaults
+from agentpod_bot.matrix.e2e.key_requests import KEPT_MS, MEGOLM, KeyRequest, Rate, Stage
 from agentpod_bot.matrix.e2e.keys_store import VERSION, KeysStore
-from agentpod_bot.matrix.e2e.olm import MEGOLM, BotOlm, signable
+from agentpod_bot.matrix.e2e.olm import BotOlm, KeyCame, Told
+from agentpod_bot.matrix.e2e.signing import has_form, signable
+from agentpod_bot.matrix.e2e.to_device import Outgoing
 from agentpod_bot.matrix.opened import NoKey, Unreadable
 
 if TYPE_CHECKING:
@@ -37,11 +39,14 @@ if TYPE_CHECKING:
     from nio.crypto.device import OlmDevice
     from nio.crypto.sessions import InboundGroupSession
 
+    from agentpod_bot.core.ids import TxnId
     from agentpod_bot.core.room import Encryption
     from agentpod_bot.matrix.e2e.vault import Vault
 
 ALGORITHMS: Final = ("m.olm.v1.curve25519-aes-sha2", MEGOLM)
 ENCRYPTED: Final = "m.room.encrypted"
+LONGEST_KEY: Final = 64
+"""Letters of what may be a key, or the id of a session, which is one: more than any in base64 has."""
 SHORTEST_ROTATION_MS: Final = 60_000
 """A room may want new sessions so often that none is ever in use; not that often."""
 OLM_FAULTS: Final = (
@@ -98,8 +103,8 @@ class Received:
     """What a response's to-device events brought."""
 
     room_keys: set[RoomKey] = field(default_factory=set)
-    others: list[tuple[UserId, str, Mapping[str, Any]]] = field(default_factory=list)
-    """Sender, type and content of those that are not about keys of rooms."""
+    others: list[Told] = field(default_factory=list)
+    """Those that are not about keys of rooms."""
 
 
 class Machine:
@@ -114,6 +119,9 @@ class Machine:
 
         a vault that was brought back from a backup would go on with what was used up since.
         """
+        self._key_rate = Rate()
+        self._waiting: dict[TxnId, Outgoing] = {}
+        """Messages that keep sessions alive, and were not sent yet."""
 
     @classmethod
     def make(cls, vault: Vault) -> Machine:
@@ -145,7 +153,7 @@ class Machine:
 
     @staticmethod
     def _must_fit(vault: Vault, store: KeysStore) -> None:
-        if store.version != VERSION:
+        if store.version not in {1, VERSION}:
             raise CryptoStoreRefused(f"{vault.keys} was not written by this version of the program")
         owner = store.owner()
         if owner != (vault.user_id, vault.device_id):
@@ -160,6 +168,8 @@ class Machine:
             raise CryptoStoreRefused(
                 f"the secret in e2e.pickle_key_file does not open {vault.folder}: give the one that it was made with"
             ) from error
+        if store.version != VERSION:
+            store.upgrade()
 
     @property
     def own(self) -> DeviceKeys:
@@ -258,7 +268,8 @@ class Machine:
         for user_id, devices in found.items():
             if not isinstance(devices, dict):
                 continue
-            usable = {device_id: keys for device_id, keys in devices.items() if _is_device(user_id, device_id, keys)}
+            signed = {device_id: _as_signed(keys) for device_id, keys in devices.items()}
+            usable = {device_id: keys for device_id, keys in signed.items() if _is_device(user_id, device_id, keys)}
             for device_id in devices.keys() - usable.keys():
                 log.warning("device_unusable", user_id=user_id, device_id=device_id)
             with self._kept():
@@ -310,17 +321,26 @@ class Machine:
 
     def claimed(self, answer: Mapping[str, Any]) -> None:
         """Take over an answer to a claim of one-time keys. Raises `HomeserverUnavailable` where it cannot be read."""
-        response = KeysClaimResponse.from_dict({"one_time_keys": answer.get("one_time_keys"), "failures": {}})
-        if not isinstance(response, KeysClaimResponse):
+        found = answer.get("one_time_keys")
+        if not isinstance(found, dict):
             raise HomeserverUnavailable("an answer to keys/claim that cannot be read", status=200)
-        for user_id, devices in response.one_time_keys.items():
-            for device_id, keys in devices.items():
+        for user_id, devices in found.items():
+            for device_id, keys in devices.items() if isinstance(devices, dict) else ():
                 one = KeysClaimResponse({user_id: {device_id: keys}}, {})
                 try:
                     with self._kept():
                         self._olm.handle_response(one)
-                except (*OLM_FAULTS, KeyError, TypeError, ValueError, StopIteration, AttributeError) as error:
+                except (*UNREADABLE, StopIteration) as error:
                     log.warning("one_time_key_unusable", user_id=user_id, device_id=device_id, why=type(error).__name__)
+                else:
+                    self._queue()
+
+    def _queue(self) -> None:
+        """Keep what nio wants to be sent where a failure of the file does not lose it: what it belongs to is kept."""
+        for message in self._olm.outgoing_to_device_messages:
+            outgoing = Outgoing(message.type, {message.recipient: {message.recipient_device: message.content}})
+            self._waiting[outgoing.txn_id] = outgoing
+        self._olm.outgoing_to_device_messages.clear()
 
     # messages to devices
 
@@ -337,7 +357,7 @@ class Machine:
                 if kind == ENCRYPTED:
                     self._receive(raw, sender, received)
                 else:
-                    received.others.append((UserId(sender), kind, content))
+                    received.others.append(Told(sender=UserId(sender), kind=kind, content=content, keys=None))
         return received
 
     def _receive(self, raw: dict[str, Any], sender: str, received: Received) -> None:
@@ -347,9 +367,10 @@ class Machine:
         except UNREADABLE as error:
             log.warning("to_device_unreadable", sender=sender, why=type(error).__name__)
             return
-        room_id, session_id = getattr(decrypted, "room_id", None), getattr(decrypted, "session_id", None)
-        if isinstance(room_id, str) and isinstance(session_id, str):
-            received.room_keys.add((RoomId(room_id), session_id))
+        if isinstance(decrypted, KeyCame):
+            received.room_keys.add((RoomId(decrypted.room_id), decrypted.session_id))
+        elif isinstance(decrypted, Told):
+            received.others.append(decrypted)
 
     def encrypt_for(self, devices: Iterable[DeviceKeys], kind: str, content: Mapping[str, Any]) -> dict[str, Any]:
         """A to-device message for each of the devices, by user and device; a session with each must be there."""
@@ -365,10 +386,16 @@ class Machine:
                 )
         return messages
 
-    def outgoing(self) -> list[tuple[str, dict[str, Any]]]:
-        """Messages to devices that keep sessions alive, each with its type; each is given once."""
-        waiting, self._olm.outgoing_to_device_messages = self._olm.outgoing_to_device_messages, []
-        return [(message.type, {message.recipient: {message.recipient_device: message.content}}) for message in waiting]
+    def outgoing(self) -> tuple[Outgoing, ...]:
+        """What is to be sent to devices; the same again until it is `sent`."""
+        own = self._vault.device_id
+        return (*self._waiting.values(), *(each.outgoing(own) for each in self._olm.key_requests.unsaid()))
+
+    def sent(self, txn_id: TxnId) -> None:
+        """The homeserver took it, or never will."""
+        if self._waiting.pop(txn_id, None) is None:
+            with self._kept():
+                self._olm.key_requests.said(txn_id)
 
     # rooms
 
@@ -436,10 +463,8 @@ class Machine:
     def decrypt(self, room_id: RoomId, sender: UserId, content: Mapping[str, Any]) -> Clear | NoKey | Unreadable:
         """Read the content of an `m.room.encrypted` event of a room."""
         session_id, ciphertext = content.get("session_id"), content.get("ciphertext")
-        if content.get("algorithm") != MEGOLM or not isinstance(session_id, str) or not isinstance(ciphertext, str):
+        if content.get("algorithm") != MEGOLM or not _is_like_key(session_id) or not isinstance(ciphertext, str):
             return Unreadable()
-        if not _can_be_written(session_id):
-            return Unreadable()  # half a character is no session's id, and can neither be kept nor asked for
         found = self._room_key_for(room_id, session_id, sender)
         if found is None:
             return NoKey(session_id)
@@ -462,24 +487,27 @@ class Machine:
         what = hashlib.sha256(f"{session_id} {index}".encode()).hexdigest()
         return Clear(kind=kind, content=said, device=device, ciphertext=what)
 
-    def request_key(self, room_id: RoomId, sender: UserId, content: Mapping[str, Any]) -> None:
-        """Have the devices of an event's sender asked for its key, once."""
-        session_id = content.get("session_id")
-        if not isinstance(session_id, str) or session_id in self._olm.outgoing_key_requests:
-            return
-        wanted = {"algorithm": MEGOLM, "room_id": room_id, "session_id": session_id}
-        if isinstance(sender_key := content.get("sender_key"), str):
-            wanted["sender_key"] = sender_key
-        own = self._vault.device_id
-        asked = {"action": "request", "body": wanted, "request_id": session_id, "requesting_device_id": own}
-        message = RoomKeyRequestMessage(
-            "m.room_key_request", sender, "*", asked, session_id, session_id, room_id, MEGOLM
+    def request_key(self, room_id: RoomId, sender: UserId, content: Mapping[str, Any], now_ms: int) -> bool:
+        """Have the devices of an event's sender asked for its key; False where that was done, or is too much of it."""
+        session_id, sender_key = content.get("session_id"), content.get("sender_key")
+        if not isinstance(session_id, str) or not self._key_rate.allows(sender, room_id, now_ms):
+            return False
+        request = KeyRequest(
+            request_id=secrets.token_hex(16),
+            room_id=room_id,
+            session_id=session_id,
+            user_id=sender,
+            sender_key=sender_key if _is_like_key(sender_key) else None,
+            asked_at_ms=now_ms,
+            stage=Stage.WANTED,
         )
+        before = self._olm.key_requests.open(request.key)
+        if before is not None and abs(now_ms - before.asked_at_ms) < KEPT_MS:
+            return False
+        self._key_rate.count(sender, room_id, now_ms)
         with self._kept():
-            request = OutgoingKeyRequest.from_message(message)
-            self._olm.outgoing_key_requests[session_id] = request
-            self._store.add_outgoing_key_request(request)
-            self._olm.outgoing_to_device_messages.append(message)
+            self._olm.key_requests.add(request)
+        return True
 
     def _room_key_for(
         self, room_id: RoomId, session_id: str, sender: UserId
@@ -524,26 +552,27 @@ def _keys_of(device: OlmDevice) -> DeviceKeys:
     )
 
 
+def _is_like_key(value: object) -> TypeGuard[str]:
+    """Whether a value can be kept and sent on as a key, whosever it is."""
+    return isinstance(value, str) and len(value) <= LONGEST_KEY and has_form(value)
+
+
+def _as_signed(value: Any) -> Any:
+    """A device's published keys without what homeservers add to them, which may have any form."""
+    return {key: part for key, part in value.items() if key != "unsigned"} if isinstance(value, dict) else value
+
+
 def _is_device(user_id: str, device_id: str, value: object) -> bool:
     """Whether a device's published keys have their form; nio looks at whose they are and who signed them."""
     parsed = KeysQueryResponse.from_dict({"device_keys": {user_id: {device_id: value}}, "failures": {}})
     if not isinstance(parsed, KeysQueryResponse) or not isinstance(value, dict):
         return False
-    if not _can_be_written([user_id, device_id, value]):
+    if not has_form([user_id, device_id, value]):
         return False  # what has no canonical form was signed by nobody, and not even its name could be kept
     keys = value.get("keys", {})
     try:
         vodozemac.Ed25519PublicKey.from_base64(keys[f"ed25519:{device_id}"])
         vodozemac.Curve25519PublicKey.from_base64(keys[f"curve25519:{device_id}"])
     except (vodozemac.KeyException, KeyError, TypeError, ValueError):
-        return False
-    return True
-
-
-def _can_be_written(value: object) -> bool:
-    """Whether a value of JSON has a form in bytes: JSON may hold half a character, which UTF-8 does not know."""
-    try:
-        json.dumps(value, ensure_ascii=False).encode()
-    except (ValueError, RecursionError):
         return False
     return True

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from agentpod_bot.matrix.e2e.signing import is_public_key, is_signed, signable
+from agentpod_bot.matrix.e2e.signing import has_form, is_public_key, is_signed, signable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -46,7 +46,8 @@ def accounts_in(answer: Mapping[str, Any]) -> frozenset[str]:
 def identity_in(answer: Mapping[str, Any], user_id: str) -> Identity | None:
     """The identity of an account; None where it has none that can be read."""
     master = public_key(answer, user_id, "master")
-    if master is None:
+    published = signable(_object(_object(answer, FIELDS["master"]), user_id))
+    if master is None or not has_form(published):
         return None
     self_signing = public_key(answer, user_id, "self_signing")
     signer = _object(_object(answer, FIELDS["self_signing"]), user_id)
@@ -56,10 +57,9 @@ def identity_in(answer: Mapping[str, Any], user_id: str) -> Identity | None:
         taken = {master, self_signing}
         devices = {
             device_id: ed25519
-            for device_id, ed25519, published in devices_in(answer, user_id)
-            if device_id not in taken and is_signed(published, user_id, f"ed25519:{self_signing}", self_signing)
+            for device_id, ed25519, device in devices_in(answer, user_id)
+            if device_id not in taken and is_signed(device, user_id, f"ed25519:{self_signing}", self_signing)
         }
-    published = signable(_object(_object(answer, FIELDS["master"]), user_id))
     return Identity(user_id=user_id, master=master, devices=devices, published=published)
 
 

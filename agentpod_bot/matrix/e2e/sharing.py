@@ -9,16 +9,16 @@ took it, so that nothing that fails here is ever taken for done.
 from __future__ import annotations
 
 import asyncio
-import secrets
-from collections import defaultdict
+from collections import defaultdict, deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import quote
 
 import structlog
 
 from agentpod_bot.errors import HomeserverUnavailable, Refused
+from agentpod_bot.matrix.e2e.key_requests import MEGOLM
 from agentpod_bot.matrix.e2e.machine import ENCRYPTED
+from agentpod_bot.matrix.e2e.to_device import Outgoing, send
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from agentpod_bot.matrix.e2e.devices import Devices, Requests
     from agentpod_bot.matrix.e2e.machine import DeviceKeys, Machine
 
-SEND_TO_DEVICE: Final = "/_matrix/client/v3/sendToDevice"
 AT_ONCE: Final = 50
 """Messages to devices in one request."""
 WITHHELD: Final = "m.room_key.withheld"
@@ -39,6 +38,15 @@ DEADLINE_S: Final = 90.0
 log = structlog.get_logger(__name__)
 
 
+@dataclass(frozen=True, slots=True)
+class OnTheWay:
+    """Messages that the homeserver may have taken, or not: its answer did not come."""
+
+    outgoing: Outgoing
+    devices: Mapping[DeviceKeys, int]
+    """Whom they are for, and from which message on they can read by it."""
+
+
 @dataclass(slots=True)
 class Session:
     """What we speak in a room with, and who can read it."""
@@ -46,9 +54,27 @@ class Session:
     session_id: str
     has_key: dict[DeviceKeys, int] = field(default_factory=dict)
     """Devices that were given the key, and from which message on."""
+    giving: OnTheWay | None = None
     given_again: set[DeviceKeys] = field(default_factory=set)
     told: set[DeviceKeys] = field(default_factory=set)
     """Devices that were told that they do not get it."""
+    telling: OnTheWay | None = None
+
+    @property
+    def readers(self) -> AbstractSet[DeviceKeys]:
+        """Devices that may have the key."""
+        return self.has_key.keys() | (set() if self.giving is None else self.giving.devices.keys())
+
+
+@dataclass(slots=True)
+class Again:
+    """A device that asked for a key which it was given."""
+
+    room_id: RoomId
+    session: Session
+    device: DeviceKeys
+    outgoing: Outgoing | None = None
+    """What it is sent, once that was encrypted."""
 
 
 class Sharing:
@@ -69,7 +95,7 @@ class Sharing:
         self._may_read = may_read
         self._sessions: dict[RoomId, Session] = {}
         self._sharing: defaultdict[RoomId, asyncio.Lock] = defaultdict(asyncio.Lock)
-        self._asked: list[tuple[RoomId, Session, DeviceKeys]] = []
+        self._asked: deque[Again] = deque()
 
     async def encrypted(self, room: RoomState, kind: str, content: Mapping[str, Any]) -> dict[str, Any]:
         """The content of an `m.room.encrypted` event that everybody in the room can read who may.
@@ -85,6 +111,8 @@ class Sharing:
                 return said
         except TimeoutError as error:
             raise HomeserverUnavailable("the room's devices could not be given the key in time") from error
+        except Refused as refused:
+            raise HomeserverUnavailable(f"the homeserver took no message to devices: {refused}") from refused
 
     async def _shared(self, room: RoomState) -> Session:
         devices = await self._devices.of(room.joined)
@@ -104,18 +132,20 @@ class Sharing:
     async def _session(self, room: RoomState, readers: AbstractSet[DeviceKeys]) -> Session:
         current: str | None = await self._run(lambda machine: machine.outbound(room.room_id))
         session = self._sessions.get(room.room_id)
-        if session is None or session.session_id != current or not session.has_key.keys() <= readers:
+        if session is None or session.session_id != current or not session.readers <= readers:
             made: str = await self._run(lambda machine: machine.new_outbound(room.room_id, room.encryption))
             session = self._sessions[room.room_id] = Session(made)
         return session
 
     async def _give(self, room_id: RoomId, session: Session, devices: Sequence[DeviceKeys]) -> None:
         """Send the session's key to those of the devices for which it can be encrypted."""
+        await self._hand_over(session)
+        lacking = [device for device in devices if device not in session.has_key]
         key: dict[str, Any]
         index: int
         key, index = await self._run(lambda machine: (machine.room_key(room_id), machine.next_index(room_id)))
-        for begin in range(0, len(devices), AT_ONCE):
-            part = devices[begin : begin + AT_ONCE]
+        for begin in range(0, len(lacking), AT_ONCE):
+            part = lacking[begin : begin + AT_ONCE]
 
             def encrypt(machine: Machine, part: Sequence[DeviceKeys] = part) -> dict[str, Any]:
                 return machine.encrypt_for(part, "m.room_key", key)
@@ -123,8 +153,21 @@ class Sharing:
             messages = await self._run(encrypt)
             if not messages:
                 continue
-            await send_to_device(self._requests, ENCRYPTED, messages)
-            session.has_key |= {d: index for d in part if d.device_id in messages.get(d.user_id, {})}
+            given = {device: index for device in part if device.device_id in messages.get(device.user_id, {})}
+            session.giving = OnTheWay(Outgoing(ENCRYPTED, messages), given)
+            await self._hand_over(session)
+
+    async def _hand_over(self, session: Session) -> None:
+        """Send what is on the way, once more where it is not known whether it went."""
+        if session.giving is None:
+            return
+        try:
+            await send(self._requests, session.giving.outgoing)
+        except Refused:
+            session.giving = None
+            raise
+        session.has_key |= session.giving.devices
+        session.giving = None
 
     def asked_for(self, sender: UserId, content: Mapping[str, Any]) -> None:
         """A device asks for a room key. One that was given it already is given it again, once: it may have been lost.
@@ -140,22 +183,31 @@ class Sharing:
             for device in session.has_key.keys() - session.given_again:
                 if (device.user_id, device.device_id) == (sender, content.get("requesting_device_id")):
                     session.given_again.add(device)
-                    self._asked.append((room_id, session, device))
+                    self._asked.append(Again(room_id, session, device))
 
     async def give_again(self) -> None:
         """Give room keys to the devices that asked for them again."""
         while self._asked:
-            room_id, session, device = self._asked[0]
-            session_id, index = session.session_id, session.has_key[device]
+            again = self._asked[0]
+            if again.outgoing is None:
+                again.outgoing = await self._encrypted_again(again)
+            try:
+                if again.outgoing is not None:
+                    await send(self._requests, again.outgoing)
+            except Refused as refused:
+                log.warning("key_not_given_again", user_id=again.device.user_id, errcode=refused.errcode)
+            self._asked.popleft()
 
-            def encrypt(machine: Machine, device: DeviceKeys = device) -> dict[str, Any]:
-                key = machine.forwarded(room_id, session_id, index)  # noqa: B023 - it is run before the next round
-                return {} if key is None else machine.encrypt_for([device], "m.forwarded_room_key", key)
+    async def _encrypted_again(self, again: Again) -> Outgoing | None:
+        """A device's key from where it was first given it; None where it is gone, or cannot be encrypted for it."""
+        room_id, session_id = again.room_id, again.session.session_id
 
-            messages = await self._run(encrypt)
-            if messages:
-                await send_to_device(self._requests, ENCRYPTED, messages)
-            self._asked.pop(0)
+        def encrypt(machine: Machine) -> dict[str, Any]:
+            key = machine.forwarded(room_id, session_id, again.session.has_key[again.device])
+            return {} if key is None else machine.encrypt_for([again.device], "m.forwarded_room_key", key)
+
+        messages = await self._run(encrypt)
+        return Outgoing(ENCRYPTED, messages) if messages else None
 
     async def _tell(self, room_id: RoomId, session: Session, devices: Sequence[DeviceKeys]) -> None:
         """Tell devices that get no key why they see nothing.
@@ -164,25 +216,23 @@ class Sharing:
         """
         if not devices:
             return
+        if session.telling is None or session.telling.devices.keys() != set(devices):
+            session.telling = await self._withheld(room_id, session, devices)
+        await send(self._requests, session.telling.outgoing)
+        session.told |= session.telling.devices.keys()
+        session.telling = None
+
+    async def _withheld(self, room_id: RoomId, session: Session, devices: Sequence[DeviceKeys]) -> OnTheWay:
+        own: str = await self._run(lambda machine: machine.own.curve25519)
         content = {
-            "algorithm": "m.megolm.v1.aes-sha2",
+            "algorithm": MEGOLM,
             "room_id": room_id,
             "session_id": session.session_id,
             "code": "m.unverified",
             "reason": "the bot gives keys to verified devices only",
+            "sender_key": own,
         }
         messages: dict[str, dict[str, Any]] = {}
-        own = await self._run(lambda machine: machine.own.curve25519)
         for device in devices:
-            messages.setdefault(device.user_id, {})[device.device_id] = content | {"sender_key": own}
-        await send_to_device(self._requests, WITHHELD, messages)
-        session.told.update(devices)
-
-
-async def send_to_device(requests: Requests, kind: str, messages: Mapping[str, Mapping[str, Any]]) -> None:
-    """Send messages to devices, by user and device. Whatever is no success is raised, nothing of it as for good."""
-    path = f"{SEND_TO_DEVICE}/{quote(kind, safe='')}/{secrets.token_hex(16)}"
-    try:
-        await requests.ask_for("PUT", path, {"messages": messages})
-    except Refused as refused:
-        raise HomeserverUnavailable(f"the homeserver took no message to devices: {refused}") from refused
+            messages.setdefault(device.user_id, {})[device.device_id] = content
+        return OnTheWay(Outgoing(WITHHELD, messages), dict.fromkeys(devices, 0))

@@ -71,6 +71,18 @@ def canonical(value: object) -> bytes:
     return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"), sort_keys=True).encode()
 
 
+def has_form(value: object) -> bool:
+    """Whether a value has a canonical form: JSON may hold half a character, which UTF-8 does not know.
+
+    What has none was signed by nobody, and can neither be kept nor sent on.
+    """
+    try:
+        canonical(value)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
 def unpadded(raw: bytes) -> str:
     """Base64 without padding."""
     return base64.b64encode(raw).decode().rstrip("=")

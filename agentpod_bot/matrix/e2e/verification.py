@@ -41,7 +41,7 @@ from agentpod_bot.matrix.e2e.exchange import (
     ready,
     step,
 )
-from agentpod_bot.matrix.e2e.incoming import InRoom, Message, Place, ToDevice, is_timely
+from agentpod_bot.matrix.e2e.incoming import InRoom, Message, Place, ToDevice, is_timely, may_be_of
 from agentpod_bot.matrix.e2e.ongoing import Open, told
 from agentpod_bot.matrix.e2e.sas import METHOD, Side, texts
 from agentpod_bot.matrix.e2e.signing import canonical
@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from agentpod_bot.matrix.e2e.cross_signing import CrossSigning
     from agentpod_bot.matrix.e2e.delivery import Delivery, Devices
     from agentpod_bot.matrix.e2e.identities import Identities
+    from agentpod_bot.matrix.e2e.olm import SenderKeys
     from agentpod_bot.ports import Clock
 
 TICK_S: Final = 5.0
@@ -114,12 +115,15 @@ class Verification:
 
     # what comes in: never waits, never raises
 
-    def hear(self, sender: UserId, kind: str, content: Mapping[str, Any]) -> None:
-        """Take a to-device message, of whatever kind; those that are none of a verification are nothing."""
+    def hear(self, sender: UserId, kind: str, content: Mapping[str, Any], keys: SenderKeys | None = None) -> None:
+        """Take a to-device message, of whatever kind; those that are none of a verification are nothing.
+
+        `keys` are of the device that encrypted it.
+        """
         if kind.startswith("m.key.verification."):
             transaction_id = content.get("transaction_id")
             if isinstance(transaction_id, str):
-                self._put(Message(sender, kind, content, ToDevice(sender, transaction_id)))
+                self._put(Message(sender, kind, content, ToDevice(sender, transaction_id), keys=keys))
 
     def hear_in_room(self, room_id: RoomId, event: Mapping[str, Any]) -> None:
         """Take a timeline event, decrypted where it was encrypted; what is of no verification is nothing."""
@@ -195,7 +199,7 @@ class Verification:
         if message.sender == self._devices.own.user_id:
             await self._own_message(message, found)
         elif found is not None and found.other.user_id == message.sender:
-            if message.kind != REQUEST:
+            if message.kind != REQUEST and await self._is_of(message, found.other):
                 await self._go_on(found, Heard(message.kind, message.content))
         elif found is not None:
             return  # somebody else's word in a room
@@ -207,6 +211,16 @@ class Verification:
                 Side(user_id=message.sender, device_id=EVERY_DEVICE),
                 cancelling(Code.UNKNOWN_TRANSACTION),
             )
+
+    async def _is_of(self, message: Message, other: Side) -> bool:
+        """Whether a message comes from this device, by the keys that it has now."""
+        if message.keys is None:
+            return True
+        keys = await self._delivery.until(lambda: self._devices.devices_of(message.sender))
+        if may_be_of(message, other.device_id, keys):
+            return True
+        log.warning("verification_message_of_another_device", user_id=message.sender)
+        return False
 
     async def _own_message(self, message: Message, found: Open | None) -> None:
         """Another device of the bot's account took the verification over; what we said ourselves is nothing."""
@@ -239,7 +253,7 @@ class Verification:
         if message.kind == REQUEST and METHOD not in texts(message.content, "methods"):
             await self._delivery.tell(message.place, other, cancelling(Code.UNKNOWN_METHOD))
             return
-        terms = await self._terms(message.place, other)
+        terms = await self._terms(message, other)
         if terms is None:
             log.warning("verification_with_unknown_device", user_id=message.sender)
             await self._delivery.tell(message.place, other, cancelling(Code.KEY_MISMATCH))
@@ -264,7 +278,7 @@ class Verification:
         else:
             await self._go_on(made, Heard(message.kind, message.content))
 
-    async def _terms(self, place: Place, other: Side) -> Terms | None:
+    async def _terms(self, message: Message, other: Side) -> Terms | None:
         """The keys of both sides as they are now; None where the other one's are not what they have to be."""
         keys = await self._delivery.until(lambda: self._devices.devices_of(UserId(other.user_id)))
         ed25519 = next((each.ed25519 for each in keys if each.device_id == other.device_id), None)
@@ -272,9 +286,11 @@ class Verification:
         master = None if identity is None else identity.master
         if ed25519 is None or any(each.device_id == master for each in keys):
             return None  # no such device, or one that is called like a key, to be taken for it
+        if not may_be_of(message, other.device_id, keys):
+            return None  # another device asks in its name
         own = self._devices.own
         return Terms(
-            transaction_id=place.transaction_id,
+            transaction_id=message.place.transaction_id,
             own=Side(user_id=own.user_id, device_id=own.device_id),
             own_ed25519=own.ed25519,
             own_master=self._cross_signing.master,
@@ -389,10 +405,11 @@ class Verification:
     def _was_handled(self, message: Message) -> bool:
         """Whether this very message was handled before: a sync response may come again."""
         try:
-            key = message.event_id or canonical([message.sender, message.kind, dict(message.content)])
+            by = None if message.keys is None else [message.keys.curve25519, message.keys.ed25519]
+            said = canonical([message.event_id, message.sender, message.kind, dict(message.content), by])
         except (ValueError, RecursionError):
             return True  # no message that can be answered
-        digest = hashlib.sha256(key.encode() if isinstance(key, str) else key).digest()
+        digest = hashlib.sha256(said).digest()
         if digest in self._handled:
             return True
         self._handled[digest] = None

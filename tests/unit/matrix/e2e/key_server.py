@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from agentpod_bot.core.ids import EventId, RoomId, UserId
 from agentpod_bot.core.room import Encryption, RoomState
+from agentpod_bot.errors import HomeserverUnavailable
 from agentpod_bot.matrix.e2e.crypto import Crypto
 from agentpod_bot.matrix.e2e.thread import Keys
 from agentpod_bot.matrix.e2e.vault import Vault
@@ -38,6 +39,10 @@ class KeyServer:
     """The last part of each path that was asked for, in order."""
     faults: dict[str, list[Callable[[], None]]] = field(default_factory=dict)
     """By the last part of a path: what to do instead of answering, once each, in order. None of it happens then."""
+    lost: dict[str, int] = field(default_factory=dict)
+    """By the last part of a path: how many of the next answers are cut. Everything happens then."""
+    txn_ids: list[str] = field(default_factory=list)
+    """Of each request to send to devices, in order. The messages of one that was seen before do not come again."""
     unreachable: set[str] = field(default_factory=set)
     """Accounts whose homeserver is down."""
     new_keys: int = 0
@@ -74,7 +79,13 @@ class Requests:
         self.server.asked.append(what)
         if self.server.faults.get(what):
             self.server.faults[what].pop(0)()
-        body = json.loads(json.dumps(body))
+        answer = self._answer(what, parts, json.loads(json.dumps(body)))
+        if self.server.lost.get(what):
+            self.server.lost[what] -= 1
+            raise HomeserverUnavailable("the answer was cut")
+        return answer
+
+    def _answer(self, what: str, parts: list[str], body: dict[str, Any]) -> dict[str, Any]:
         match what:
             case "upload":
                 return self._upload(body)
@@ -85,12 +96,14 @@ class Requests:
             case "claim":
                 return self._claim(body)
             case "sendToDevice":
-                for user_id, devices in body["messages"].items():
+                self.server.txn_ids.append(parts[2])
+                again = parts[2] in self.server.txn_ids[:-1]
+                for user_id, devices in () if again else body["messages"].items():
                     for device_id, content in devices.items():
                         self._send(user_id, device_id, {"type": parts[1], "sender": self.user_id, "content": content})
                 return {}
             case _:
-                raise AssertionError(path)
+                raise AssertionError(what)
 
     def _upload(self, body: dict[str, Any]) -> dict[str, Any]:
         own = (self.user_id, self.device_id)

@@ -341,3 +341,21 @@ async def test_without_an_identity_of_its_own_the_bot_signs_nobody(scene: Scene)
     assert identity is not None
     await scene.cross_signing.sign_identity(identity)
     assert scene.homeserver.signed == []
+
+
+@pytest.mark.parametrize("half", ["device", "master"])
+async def test_keys_that_come_back_with_half_a_character_are_not_signed_but_looked_at_again(
+    scene: Scene, half: str
+) -> None:
+    await scene.cross_signing.ensure()
+    keys = scene.homeserver.device if half == "device" else scene.homeserver.keys["master_keys"][POD]
+    keys["more"] = "\ud800"
+    again = await scene.restarted()
+    with pytest.raises(HomeserverUnavailable):
+        await again.cross_signing.ensure()
+
+
+async def test_a_stage_that_is_no_text_is_none_that_can_be_passed(scene: Scene) -> None:
+    scene.homeserver.stages = [{"flows": [{"stages": [{"m.login.dummy": 1}]}, {"stages": ["m.login.dummy"]}]}]
+    await scene.cross_signing.ensure()
+    assert scene.is_cross_signed

@@ -15,6 +15,8 @@ from agentpod_bot.core.ids import RoomId
 from agentpod_bot.core.room import Origin
 from agentpod_bot.errors import CryptoStoreRefused, HomeserverUnavailable, StoreUnavailable, TokenRefused
 from agentpod_bot.matrix.e2e.machine import ALGORITHMS
+from agentpod_bot.matrix.e2e.olm import SenderKeys
+from agentpod_bot.matrix.e2e.to_device import Outgoing
 from agentpod_bot.matrix.opened import NoKey, Opened, Unreadable
 from tests.fakes import FakeClock
 from tests.unit.matrix.e2e.key_server import MALLORY, OWNER, POD, ROOM, KeyServer, device, sealed_room
@@ -242,7 +244,7 @@ async def forward(made: Device, to: Device, said: dict[str, Any], **changes: Any
 
     await made.crypto.devices_of(to.own.user_id)
     await made.crypto._devices.with_session([to.own])
-    await made.crypto.send_to_device("m.room.encrypted", await made.crypto.run(encrypt))
+    await made.crypto.send_to_device(Outgoing("m.room.encrypted", await made.crypto.run(encrypt)))
 
 
 async def test_a_forwarded_key_is_taken_from_the_device_that_made_it(cast: Cast) -> None:
@@ -253,6 +255,14 @@ async def test_a_forwarded_key_is_taken_from_the_device_that_made_it(cast: Cast)
     opening = await cast.pod.hear(said)
     assert isinstance(opening, Opened)
     assert opening.origin is Origin.DEVICE
+
+
+async def test_a_forwarded_key_is_told_so_that_what_waits_for_it_is_read_at_once(cast: Cast) -> None:
+    said = await cast.owner.say(BOTH, "1")
+    cast.server.waiting.pop((POD, "POD"))
+    assert isinstance(await cast.pod.hear(said), NoKey)
+    await forward(cast.owner, cast.pod, said)
+    assert await cast.pod.sync() == {(ROOM, said["content"]["session_id"])}
 
 
 async def test_a_forwarded_key_of_somebody_else_is_not_taken(cast: Cast) -> None:
@@ -289,10 +299,8 @@ async def test_a_claim_on_a_session_does_not_keep_its_maker_out_even_after_a_res
     }
     await cast.mallory.crypto.devices_of(POD)
     await cast.mallory.crypto._devices.with_session([cast.pod.own])
-    await cast.mallory.crypto.send_to_device(
-        "m.room.encrypted",
-        await cast.mallory.crypto.run(lambda m: m.encrypt_for([cast.pod.own], "m.room_key", claim)),
-    )
+    messages = await cast.mallory.crypto.run(lambda m: m.encrypt_for([cast.pod.own], "m.room_key", claim))
+    await cast.mallory.crypto.send_to_device(Outgoing("m.room.encrypted", messages))
     cast.server.waiting[POD, "POD"].append(room_key)
     opening = await cast.pod.hear(said)
     assert isinstance(opening, Opened)
@@ -370,6 +378,96 @@ async def test_what_cannot_be_kept_is_not_known_and_comes_again(cast: Cast, monk
     assert isinstance(await cast.pod.crypto.read(ROOM, said), Opened)
 
 
+# messages to the device about other things
+
+
+START = {"from_device": "PHONE", "transaction_id": "t"}
+
+
+def sealed(machine: Machine, to: Device, **changes: Any) -> dict[str, Any]:
+    """An encrypted `m.key.verification.start`, as its sender's own client makes it, with changes to what is inside."""
+    own, curve25519 = machine.own, to.own.curve25519
+    inside = {
+        "sender": own.user_id,
+        "sender_device": own.device_id,
+        "keys": {"ed25519": own.ed25519},
+        "recipient": to.own.user_id,
+        "recipient_keys": {"ed25519": to.own.ed25519},
+        "type": "m.key.verification.start",
+        "content": START,
+    } | changes
+    session = machine._olm.session_store.get(curve25519)
+    assert session is not None
+    kind, body = session.encrypt(json.dumps(inside)).to_parts()
+    ciphertext = {curve25519: {"type": kind, "body": base64.b64encode(body).decode().rstrip("=")}}
+    content = {"algorithm": ALGORITHMS[0], "sender_key": own.curve25519, "ciphertext": ciphertext}
+    return {"type": "m.room.encrypted", "sender": own.user_id, "content": content}
+
+
+def told_of(made: Device) -> list[tuple[Any, ...]]:
+    """What the device hears from now on that is not about keys of rooms."""
+    told: list[tuple[Any, ...]] = []
+    made.crypto.on_to_device = lambda *message: told.append(message)
+    return told
+
+
+async def test_an_encrypted_message_about_something_else_is_told_with_the_keys_of_who_encrypted_it(cast: Cast) -> None:
+    await cast.pod.hear(await cast.owner.say(BOTH, "so that there is an Olm session"))
+    told = told_of(cast.pod)
+    cast.server.waiting[POD, "POD"] = [await cast.owner.keys.run(lambda m: sealed(m, cast.pod))]
+    await cast.pod.sync()
+    keys = SenderKeys(curve25519=cast.owner.own.curve25519, ed25519=cast.owner.own.ed25519)
+    assert told == [(OWNER, "m.key.verification.start", START, keys)]
+
+
+async def test_a_message_in_clear_is_told_without_anybodys_keys(cast: Cast) -> None:
+    told = told_of(cast.pod)
+    event = {"type": "m.key.verification.start", "sender": OWNER, "content": START}
+    await cast.pod.crypto.take({"to_device": {"events": [event]}})
+    assert told == [(OWNER, "m.key.verification.start", START, None)]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"sender": MALLORY},
+        {"recipient": OWNER},
+        {"recipient_keys": {"ed25519": "another"}},
+        {"recipient_keys": {}},
+        {"keys": {}},
+        {"keys": {"ed25519": 7}},
+        {"type": 7},
+        {"content": "start"},
+    ],
+    ids=str,
+)
+async def test_what_was_not_encrypted_for_this_device_by_its_sender_is_not_told(
+    cast: Cast, changes: dict[str, Any]
+) -> None:
+    await cast.pod.hear(await cast.owner.say(BOTH, "so that there is an Olm session"))
+    told = told_of(cast.pod)
+    cast.server.waiting[POD, "POD"] = [await cast.owner.keys.run(lambda m: sealed(m, cast.pod, **changes))]
+    await cast.pod.sync()
+    assert told == []
+
+
+async def test_an_encrypted_message_is_not_told_under_another_senders_name(cast: Cast) -> None:
+    await cast.pod.hear(await cast.mallory.say(ALL, "so that there is an Olm session"))
+    told = told_of(cast.pod)
+    event = await cast.mallory.keys.run(lambda m: sealed(m, cast.pod))
+    cast.server.waiting[POD, "POD"] = [event | {"sender": OWNER}]
+    await cast.pod.sync()
+    assert told == []
+
+
+async def test_an_encrypted_message_that_comes_again_is_told_once(cast: Cast) -> None:
+    await cast.pod.hear(await cast.owner.say(BOTH, "so that there is an Olm session"))
+    told = told_of(cast.pod)
+    cast.server.waiting[POD, "POD"] = [await cast.owner.keys.run(lambda m: sealed(m, cast.pod))] * 2
+    await cast.pod.sync()
+    assert len(told) == 1
+
+
 # the senders' devices
 
 
@@ -434,6 +532,40 @@ async def test_half_a_character_in_somebodys_keys_stops_neither_reading_nor_spea
     assert isinstance(await cast.owner.hear(heard), Opened)
 
 
+@pytest.mark.parametrize("unsigned", [7, None, "x", [], {"device_display_name": {"a": 1}}], ids=str)
+async def test_what_nobody_signed_of_somebodys_keys_stops_neither_reading_nor_speaking(
+    cast: Cast, unsigned: object
+) -> None:
+    """A homeserver adds it, its owner's or the bot's."""
+    cast.server.devices[MALLORY]["EVIL"]["unsigned"] = unsigned
+    opening = await cast.pod.hear(await cast.mallory.say(ALL, "hello"))
+    assert isinstance(opening, Opened)
+    assert opening.origin is Origin.DEVICE
+    heard = await cast.pod.say(ALL, "for you two")
+    assert isinstance(await cast.owner.hear(heard), Opened)
+    assert isinstance(await cast.mallory.hear(heard), Opened)
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [7, None, "x", [], {"EVIL": "x"}, {"EVIL": {}}, {"EVIL": {"signed_curve25519:A": 7}}, {"EVIL": {"a": {"key": 1}}}],
+    ids=str,
+)
+async def test_a_one_time_key_that_is_none_hides_no_other_one(cast: Cast, bad: object) -> None:
+    await cast.pod.crypto.devices_of(OWNER)
+    await cast.pod.crypto.devices_of(MALLORY)
+    key_id, key = next(iter(cast.server.one_time[OWNER, "PHONE"].items()))
+    answer = {"one_time_keys": {MALLORY: bad, OWNER: {"PHONE": {key_id: key}}}}
+    await cast.pod.keys.run(lambda machine: machine.claimed(answer))
+    assert await cast.pod.keys.run(lambda machine: machine.without_session([cast.owner.own])) == ()
+
+
+@pytest.mark.parametrize("answer", [{}, {"one_time_keys": None}, {"one_time_keys": [1]}], ids=str)
+async def test_an_answer_without_one_time_keys_is_no_answer(cast: Cast, answer: dict[str, Any]) -> None:
+    with pytest.raises(HomeserverUnavailable, match="cannot be read"):
+        await cast.pod.keys.run(lambda machine: machine.claimed(answer))
+
+
 async def test_a_message_to_the_device_that_is_too_deep_to_read_stops_nothing(cast: Cast) -> None:
     await cast.pod.hear(await cast.mallory.say(ALL, "so that there is an Olm session"))
     own = cast.pod.own.curve25519
@@ -452,9 +584,10 @@ async def test_a_message_to_the_device_that_is_too_deep_to_read_stops_nothing(ca
     assert isinstance(await cast.pod.hear(said), Opened)
 
 
-async def test_half_a_character_as_the_id_of_a_session_is_no_session(cast: Cast) -> None:
+@pytest.mark.parametrize("session_id", ["\ud800", "s" * 65], ids=["half a character", "too long"])
+async def test_what_cannot_be_the_id_of_a_session_is_none(cast: Cast, session_id: str) -> None:
     said = await cast.owner.say(BOTH, "1")
-    said["content"]["session_id"] = "\ud800"
+    said["content"]["session_id"] = session_id
     assert await cast.pod.hear(said) == Unreadable()
 
 
@@ -579,7 +712,8 @@ async def ask_for_key(made: Device, of: Device, said: dict[str, Any], **changes:
     """Ask a device for a room key, as one does that cannot read an event."""
     wanted = {"algorithm": "m.megolm.v1.aes-sha2", "room_id": ROOM, "session_id": said["content"]["session_id"]}
     asked = {"action": "request", "body": wanted, "request_id": "1", "requesting_device_id": made.own.device_id}
-    await made.crypto.send_to_device("m.room_key_request", {of.own.user_id: {of.own.device_id: asked | changes}})
+    messages = {of.own.user_id: {of.own.device_id: asked | changes}}
+    await made.crypto.send_to_device(Outgoing("m.room_key_request", messages))
 
 
 async def kept_up(cast: Cast) -> None:

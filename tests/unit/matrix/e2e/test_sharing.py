@@ -10,7 +10,7 @@ from agentpod_bot.errors import HomeserverUnavailable, RateLimited, Refused, Tok
 from agentpod_bot.matrix.e2e import sharing
 from agentpod_bot.matrix.opened import NoKey, Opened
 from tests.fakes import FakeClock
-from tests.unit.matrix.e2e.key_server import MALLORY, OWNER, POD, KeyServer, device, sealed_room
+from tests.unit.matrix.e2e.key_server import MALLORY, OWNER, POD, ROOM, KeyServer, device, sealed_room
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -224,7 +224,7 @@ async def test_with_verified_devices_only_nobody_else_is_given_a_key_and_each_is
     ):
         pod.verdicts.verified.add(good.own.ed25519)
         told: list[tuple[str, object]] = []
-        bad.crypto.on_to_device = lambda _sender, kind, content: told.append((kind, content["code"]))
+        bad.crypto.on_to_device = lambda _sender, kind, content, _keys: told.append((kind, content["code"]))
         for body in ("one", "two"):
             event = await pod.say(BOTH, body)
             assert isinstance(await good.hear(event), Opened)
@@ -242,6 +242,105 @@ async def test_a_device_that_lost_its_verification_reads_nothing_more(tmp_path: 
         assert isinstance(await phone.hear(await pod.say(BOTH, "one")), Opened)
         pod.verdicts.verified.clear()
         assert isinstance(await phone.hear(await pod.say(BOTH, "two")), NoKey)
+
+
+# answers that are cut
+
+
+def came(server: KeyServer, device_id: str = "PHONE") -> list[str]:
+    """Types of what waits for a device of the owner."""
+    return [event["type"] for event in server.waiting.get((OWNER, device_id), [])]
+
+
+async def test_a_key_whose_answer_was_cut_comes_once(cast: Cast) -> None:
+    cast.server.lost["sendToDevice"] = 2
+    for _ in range(2):
+        with pytest.raises(HomeserverUnavailable):
+            await cast.pod.say(BOTH, "not said")
+    said = await cast.pod.say(BOTH, "said")
+    assert came(cast.server) == ["m.room.encrypted"]
+    assert len(cast.server.txn_ids) == 3
+    assert len(set(cast.server.txn_ids)) == 1
+    assert isinstance(await cast.owner.hear(said), Opened)
+
+
+async def test_a_device_that_is_new_after_an_answer_was_cut_gets_the_key_as_well(cast: Cast, tmp_path: Path) -> None:
+    cast.server.lost["sendToDevice"] = 1
+    with pytest.raises(HomeserverUnavailable):
+        await cast.pod.say(BOTH, "not said")
+    async with device(cast.server, tmp_path, OWNER, "TABLET") as tablet:
+        await cast.pod.sync(device_lists={"changed": [OWNER]})
+        said = await cast.pod.say(BOTH, "said")
+        assert isinstance(await tablet.hear(said), Opened)
+        assert isinstance(await cast.owner.hear(said), Opened)
+    first, again, other = cast.server.txn_ids
+    assert first == again != other
+
+
+async def test_a_device_that_may_have_got_the_key_and_is_gone_reads_nothing_that_is_said_then(
+    cast: Cast, tmp_path: Path
+) -> None:
+    async with device(cast.server, tmp_path, OWNER, "LOST") as lost:
+        cast.server.lost["sendToDevice"] = 1
+        with pytest.raises(HomeserverUnavailable):
+            await cast.pod.say(BOTH, "not said")
+        assert came(cast.server, "LOST") == ["m.room.encrypted"]
+        del cast.server.devices[OWNER]["LOST"]
+        await cast.pod.sync(device_lists={"changed": [OWNER]})
+        said = await cast.pod.say(BOTH, "said")
+        assert isinstance(await lost.hear(said), NoKey)
+        assert isinstance(await cast.owner.hear(said), Opened)
+
+
+async def test_a_refused_key_is_encrypted_anew(cast: Cast) -> None:
+    cast.server.fail("sendToDevice", Refused("M_UNKNOWN", status=400))
+    with pytest.raises(HomeserverUnavailable):
+        await cast.pod.say(BOTH, "not said")
+    assert cast.pod.crypto._sharing._sessions[ROOM].giving is None
+    assert await cast.hears("said")
+
+
+async def test_that_a_device_gets_no_key_is_told_once_even_if_the_answer_was_cut(tmp_path: Path) -> None:
+    server = KeyServer()
+    async with (
+        device(server, tmp_path, POD, "POD", verified_only=True) as pod,
+        device(server, tmp_path, OWNER, "PHONE"),
+    ):
+        server.lost["sendToDevice"] = 1
+        with pytest.raises(HomeserverUnavailable):
+            await pod.say(BOTH, "not said")
+        await pod.say(BOTH, "said")
+        assert came(server) == ["m.room_key.withheld"]
+        assert len(set(server.txn_ids)) == 1
+
+
+async def test_a_key_that_is_given_again_comes_once_even_if_the_answer_was_cut(cast: Cast) -> None:
+    said = await cast.pod.say(BOTH, "a question")
+    cast.server.waiting.clear()
+    body = {"room_id": ROOM, "session_id": said["content"]["session_id"]}
+    asked = {"action": "request", "body": body, "requesting_device_id": "PHONE"}
+    cast.pod.crypto._sharing.asked_for(OWNER, asked)
+    cast.server.lost["sendToDevice"] = 1
+    with pytest.raises(HomeserverUnavailable):
+        await cast.pod.crypto._sharing.give_again()
+    await cast.pod.crypto._sharing.give_again()
+    assert came(cast.server) == ["m.room.encrypted"]
+    await cast.pod.crypto._sharing.give_again()
+    assert len(cast.server.txn_ids) == 3
+    assert len(set(cast.server.txn_ids)) == 2
+
+
+async def test_a_key_that_is_refused_where_it_is_given_again_keeps_no_other_back(cast: Cast, tmp_path: Path) -> None:
+    async with device(cast.server, tmp_path, OWNER, "TABLET"):
+        said = await cast.pod.say(BOTH, "a question")
+        cast.server.waiting.clear()
+        body = {"room_id": ROOM, "session_id": said["content"]["session_id"]}
+        for device_id in ("PHONE", "TABLET"):
+            asked = {"action": "request", "body": body, "requesting_device_id": device_id}
+            cast.pod.crypto._sharing.asked_for(OWNER, asked)
+        cast.server.fail("sendToDevice", Refused("M_UNKNOWN", status=400))
+        await cast.pod.crypto._sharing.give_again()
+        assert (came(cast.server), came(cast.server, "TABLET")) == ([], ["m.room.encrypted"])
 
 
 async def test_after_a_restart_a_new_session_begins_and_is_read(cast: Cast, tmp_path: Path) -> None:

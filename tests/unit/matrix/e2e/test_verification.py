@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -8,7 +9,7 @@ import structlog
 
 from agentpod_bot.core.ids import UserId
 from agentpod_bot.errors import HomeserverUnavailable, RateLimited, Refused
-from agentpod_bot.matrix.e2e.exchange import Cancelled, Finished, Shown
+from agentpod_bot.matrix.e2e.exchange import ACCEPT, Cancelled, Finished, Shown
 from agentpod_bot.matrix.e2e.identities import Identities
 from tests.unit.matrix.e2e.persons import Person
 from tests.unit.matrix.e2e.verifier import CANCEL, DONE, KEY, MAC, OWNER, POD, READY, REQUEST, START, Bot
@@ -85,6 +86,51 @@ async def test_a_client_that_starts_without_asking_is_answered(bot: Bot) -> None
     assert bot.is_verified()
 
 
+# messages that came encrypted
+
+
+async def test_a_client_that_encrypts_what_it_says_is_verified_as_well(bot: Bot) -> None:
+    requester, phone = bot.requester(), bot.world.persons[OWNER].keys
+    [(kind, _)] = await bot.hear(REQUEST, requester.request(bot.clock.now_ms()), by=phone)
+    assert kind == READY
+    [(_, accept)] = await bot.hear(START, requester.start(), by=phone)
+    requester.accepted(accept)
+    [(_, key)] = await bot.hear(KEY, requester.key(), by=phone)
+    requester.keyed(key)
+    await confirmed(bot)
+    assert [kind for kind, _ in await bot.hear(MAC, requester.mac(), by=phone)] == [DONE]
+    assert bot.is_verified()
+
+
+@pytest.mark.parametrize("kind", [REQUEST, START])
+@pytest.mark.parametrize(
+    "changes",
+    [{"curve25519": Person(OWNER, "TABLET", 7).curve25519}, {"ed25519": Person(OWNER, "TABLET", 7).device.public}],
+)
+async def test_no_device_asks_in_the_name_of_another_one_of_its_account(
+    bot: Bot, kind: str, changes: dict[str, str]
+) -> None:
+    bot.world.more = (Person(OWNER, "TABLET", 7).keys,)
+    requester, phone = bot.requester(), bot.world.persons[OWNER].keys
+    content = requester.request(bot.clock.now_ms()) if kind == REQUEST else requester.start()
+    assert codes(await bot.hear(kind, content, by=dataclasses.replace(phone, **changes))) == ["m.key_mismatch"]
+    assert bot.verification.all() == ()
+
+
+async def test_no_other_device_goes_on_with_a_verification_or_ends_it(bot: Bot) -> None:
+    tablet = Person(OWNER, "TABLET", 7).keys
+    bot.world.more = (tablet,)
+    requester, phone = bot.requester(), bot.world.persons[OWNER].keys
+    await bot.hear(REQUEST, requester.request(bot.clock.now_ms()), by=phone)
+    before = bot.one.state
+    for other in (tablet, dataclasses.replace(phone, curve25519=Person(MALLORY, "EVIL", 9).curve25519)):
+        assert await bot.hear(START, requester.start(), by=other) == []
+        assert await bot.hear(CANCEL, requester.content({"code": "m.user"}), by=other) == []
+    assert bot.one.state is before
+    [(kind, _)] = await bot.hear(START, requester.start(), by=phone)
+    assert kind == ACCEPT
+
+
 async def test_the_emoji_stand_in_the_log(bot: Bot) -> None:
     with structlog.testing.capture_logs() as logs:
         await bot.until_shown(bot.requester())
@@ -131,6 +177,34 @@ async def test_others_cannot_go_on_with_an_approver_s_verification(bot: Bot) -> 
     to_device = bot.requester("t1")
     await bot.hear(CANCEL, to_device.content({"code": "m.user"}), sender=MALLORY)
     assert bot.one.state is before
+
+
+HALF = "\ud800"
+"""Half a character: JSON may hold it, and nothing that is signed or sent on can."""
+
+
+async def test_half_a_character_anywhere_in_a_message_is_no_message(bot: Bot) -> None:
+    requester = bot.requester("$1", in_room=True)
+    request = requester.request(0)
+    for said, changes in [
+        (request, {"event_id": HALF}),
+        (request, {"sender": HALF}),
+        (request | {"from_device": HALF}, {}),
+        (request | {"more": {HALF: 1}}, {}),
+    ]:
+        assert await bot.hear_in_room("m.room.message", said, **changes) == []
+    for content in (requester.content({"more": HALF}), {"transaction_id": HALF}):
+        assert await bot.hear_in_room(KEY, content | requester.content({})) == []
+        assert await bot.hear(KEY, {"transaction_id": "t"} | content) == []
+    assert bot.verification.all() == ()
+
+
+async def test_an_identity_with_half_a_character_in_it_is_none(bot: Bot) -> None:
+    person = bot.world.persons[OWNER]
+    answer = person.answer()
+    answer["master_keys"][OWNER]["more"] = HALF
+    await bot.identities.learn(answer)
+    assert bot.identities.identity(OWNER) is None
 
 
 async def test_a_request_in_a_room_for_somebody_else_is_none_of_the_bot_s(bot: Bot) -> None:
@@ -361,6 +435,8 @@ async def test_what_could_not_be_sent_is_sent_again(bot: Bot) -> None:
         bot.verification.hear(OWNER, REQUEST, bot.requester().request(bot.clock.now_ms()))
         await passes(bot, 60)
         assert [kind for kind, _ in bot.world.take()] == [READY]
+    assert len(bot.world.txn_ids) == 3
+    assert len(set(bot.world.txn_ids)) == 1
 
 
 async def test_what_can_never_be_sent_ends_it(bot: Bot) -> None:

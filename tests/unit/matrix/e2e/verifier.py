@@ -11,6 +11,7 @@ from agentpod_bot.matrix.e2e.cross_signing import CrossSigning
 from agentpod_bot.matrix.e2e.delivery import Delivery
 from agentpod_bot.matrix.e2e.exchange import CANCEL, DONE, KEY, MAC, READY, REQUEST, START
 from agentpod_bot.matrix.e2e.identities import Identities
+from agentpod_bot.matrix.e2e.olm import SenderKeys
 from agentpod_bot.matrix.e2e.vault import Vault
 from agentpod_bot.matrix.e2e.verification import Verification
 from tests.fakes import FakeClock
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
     from agentpod_bot.matrix.e2e.machine import DeviceKeys
     from agentpod_bot.matrix.e2e.ongoing import Open
+    from agentpod_bot.matrix.e2e.to_device import Outgoing
 
 ROOM = RoomId("!room:example.org")
 
@@ -33,8 +35,12 @@ class World(Device):
     def __init__(self) -> None:
         super().__init__()
         self.persons: dict[str, Person] = {OWNER: Person()}
+        self.more: tuple[DeviceKeys, ...] = ()
+        """Devices that any account has besides."""
         self.sent: list[tuple[str, str, str, dict[str, Any]]] = []
         """User, device (or the room and ""), type and content of each message."""
+        self.txn_ids: list[TxnId] = []
+        """Of each message to devices that was to be sent, in order."""
         self.faults: list[Exception] = []
         """What the next sends end in."""
         self.identities: Identities | None = None
@@ -45,14 +51,15 @@ class World(Device):
             return ()
         assert self.identities is not None
         await self.identities.learn(person.answer())
-        return (person.keys,)
+        return (person.keys, *self.more)
 
-    async def send_to_device(self, kind: str, messages: Mapping[str, Mapping[str, Any]]) -> None:
+    async def send_to_device(self, outgoing: Outgoing) -> None:
+        self.txn_ids.append(outgoing.txn_id)
         if self.faults:
             raise self.faults.pop(0)
-        for user_id, devices in messages.items():
+        for user_id, devices in outgoing.messages.items():
             for device_id, content in devices.items():
-                self.sent.append((user_id, device_id, kind, dict(content)))
+                self.sent.append((user_id, device_id, outgoing.kind, dict(content)))
 
     async def say(self, room_id: RoomId, kind: str, content: Mapping[str, Any], _txn_id: TxnId) -> None:
         if self.faults:
@@ -95,9 +102,17 @@ class Bot:
         homeserver.signed.clear()
         return bot
 
-    async def hear(self, kind: str, content: Mapping[str, Any], *, sender: UserId = OWNER) -> list[tuple[str, Any]]:
-        """A message to the device; returns what the bot sent then."""
-        self.verification.hear(sender, kind, content)
+    async def hear(
+        self,
+        kind: str,
+        content: Mapping[str, Any],
+        *,
+        sender: UserId = OWNER,
+        by: DeviceKeys | None = None,
+    ) -> list[tuple[str, Any]]:
+        """A message to the device, in clear or encrypted `by` a device; returns what the bot sent then."""
+        keys = None if by is None else SenderKeys(curve25519=by.curve25519, ed25519=by.ed25519)
+        self.verification.hear(sender, kind, content, keys)
         await self.settle()
         return self.world.take()
 
