@@ -2,7 +2,7 @@
 # Options for the program behind a target: make demo ARGS="--answers 1,Reject"
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-dev test-harness fuzz crash rounds chaos lint types layers check bench lock clean
+.PHONY: help venv demo test test-harness fuzz crash rounds chaos lint types layers check bench lock clean
 .DELETE_ON_ERROR:
 
 VENV := .venv
@@ -11,6 +11,9 @@ PIP := $(PY) -m pip --disable-pip-version-check --no-input install --quiet
 ARGS ?=
 # Processes that share the tests; 0 runs them in one, where a debugger can be used.
 WORKERS ?= 2
+# In Python's development mode: no resource left open, no task forgotten.
+TEST := $(PY) -X dev -m pytest
+SHARED := $(if $(filter-out 0,$(WORKERS)),--dist loadfile --tx "$(WORKERS)*popen//python=$(PY) -X dev")
 
 # Each stamp says that a lock is installed; it is older than the lock once the lock changes.
 DEV := $(VENV)/.installed-dev
@@ -30,14 +33,11 @@ demo: $(FOR_DEMO) ## See it work on a private homeserver (ARGS="--answers 1,Reje
 	@$(PY) -m agentpod_bot demo $(ARGS)
 
 test: $(DEV) ## Run all tests (ARGS="-k name")
-	@$(PY) -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
+	@$(TEST) $(SHARED) $(ARGS)
 
 test-harness: $(DEV) ## Run the tests with the real harness programs (npm, 1.3 GB)
 	@$(PY) -m tests.harness.programs
 	@$(PY) -m pytest -m harness tests/harness $(ARGS)
-
-test-dev: $(DEV) ## Run them with Python's development mode: no resource left open, no task forgotten
-	@$(PY) -X dev -W error -m pytest $(ARGS)
 
 fuzz: $(DEV) ## Try the properties with new examples (ARGS="--minutes 5")
 	@$(PY) -m pytest -p tests.fuzzing -m hypothesis -o timeout=0 $(ARGS)

@@ -43,7 +43,7 @@ LEVELS = {
     "error": logging.ERROR,
 }
 NIO = "nio"
-ALEMBIC_PLUGINS = "alembic.runtime.plugins"
+ALEMBIC = "alembic"
 EXCEPTION = "exc_info"
 MAX_FRAMES = 30
 
@@ -93,8 +93,8 @@ def configure(level: str, format: str, stream: TextIO) -> None:  # noqa: A002 - 
     root.addHandler(handler)
     root.setLevel(LEVELS[level])
     # below warning nio logs whole responses, with the bodies of messages in them
-    # and Alembic tells of each plugin that it loads
-    for talkative in (NIO, ALEMBIC_PLUGINS):
+    # and Alembic tells of each thing that it loads or looks at; the store says itself what it changes
+    for talkative in (NIO, ALEMBIC):
         logging.getLogger(talkative).setLevel(max(LEVELS[level], logging.WARNING))
     logging.captureWarnings(capture=True)
 

@@ -177,7 +177,9 @@ def login(
     """
     from agentpod_bot.cli.logging_in import LoginOptions, log_in  # noqa: PLC0415 - slow to import
     from agentpod_bot.cli.making_keys import KeysOptions, can_make_keys  # noqa: PLC0415 - likewise
+    from agentpod_bot.log import configure  # noqa: PLC0415 - likewise
 
+    configure("warning", "auto", sys.stderr)  # what went well is said in sentences
     keys = None
     if e2e or (e2e is None and can_make_keys()):
         keys = KeysOptions(

@@ -19,7 +19,7 @@ from agentpod_bot.core.ids import EventId, RoomId, TxnId, UserId
 from agentpod_bot.core.room import Encryption, Powers, RoomState
 from agentpod_bot.errors import HomeserverUnavailable, MatrixError, RateLimited, Refused, TokenRefused
 from agentpod_bot.matrix.events import CREATE, ENCRYPTION, POWER_LEVELS, TOMBSTONE, encryption_of
-from agentpod_bot.matrix.failures import decode, failure_of
+from agentpod_bot.matrix.failures import decode, failure_of, unanswered
 from agentpod_bot.matrix.powers import creators_of, first_powers, powers_of
 from agentpod_bot.matrix.upgrades import join_request, origin_in, successor_in
 
@@ -339,7 +339,7 @@ async def deadline(seconds: float) -> AsyncIterator[None]:
         async with asyncio.timeout(seconds):
             yield
     except NO_ANSWER as error:
-        raise HomeserverUnavailable(f"no answer: {type(error).__name__}") from error
+        raise unanswered(error) from error
 
 
 async def ask(deadline_s: float, call: Callable[..., Awaitable[Any]], *args: Any, **kwargs: Any) -> Any:

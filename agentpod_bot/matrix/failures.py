@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from typing import TYPE_CHECKING, Any
+
+import aiohttp
 
 from agentpod_bot.errors import HomeserverUnavailable, MatrixError, RateLimited, Refused, TokenRefused
 
@@ -42,6 +45,30 @@ def failure_of(status: int, headers: Mapping[str, str], raw: bytes) -> MatrixErr
     if errcode and status in PERMANENT:
         return Refused(errcode, said[:200] if isinstance(said, str) else "", status=status)
     return HomeserverUnavailable(f"the homeserver answered {status} {errcode or 'without an errcode'}", status=status)
+
+
+def unanswered(error: Exception) -> HomeserverUnavailable:
+    """The error for a call that was not answered, by what nio or aiohttp raised; it says what a person can look at."""
+    return HomeserverUnavailable(f"no answer: {_why(error)}")
+
+
+def _why(error: Exception) -> str:
+    match error:
+        case aiohttp.ClientConnectorCertificateError():
+            why = getattr(error.certificate_error, "verify_message", "it is another name's")
+            return f"its certificate is not trusted: {why}"
+        case aiohttp.ClientSSLError():
+            return "what listens there does not speak TLS; the address may begin with http:// instead of https://"
+        case aiohttp.ClientConnectorDNSError():
+            return "its name is not known"
+        case aiohttp.ServerDisconnectedError() | aiohttp.ClientPayloadError():
+            return "the connection was cut"
+        case TimeoutError():
+            return "none came in time"
+        case OSError(errno=int(errno)) if errno > 0:
+            return os.strerror(errno).lower()
+        case _:
+            return f"none that can be read ({type(error).__name__})"
 
 
 def decode(raw: bytes) -> dict[str, Any] | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import structlog
 from alembic import command
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
@@ -14,6 +15,8 @@ from agentpod_bot.errors import StoreRefused
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine
+
+log = structlog.get_logger(__name__)
 
 
 def migrate(engine: Engine, *, to: str = "head") -> None:
@@ -30,6 +33,8 @@ def migrate(engine: Engine, *, to: str = "head") -> None:
         if set(here) != set(script.get_heads()):
             config.attributes["connection"] = connection
             command.upgrade(config, to)
+            there = MigrationContext.configure(connection).get_current_heads()
+            log.info("store_schema_changed", before=", ".join(here) or None, now=", ".join(there))
 
 
 def known_schemas() -> tuple[str, ...]:

@@ -36,6 +36,8 @@ async def logged_in(synapse: PrivateSynapse, daemon: Daemon, cast: Cast, *, seal
     assert cast.pod.password not in told.out + told.err
     printed = yaml.safe_load(told.out.partition("For the configuration file:\n")[2])
     assert ("e2e" in printed) == sealed
+    assert told.out.startswith("Logged in as "), told
+    assert told.err == ""
     daemon.config |= printed
     await daemon.start()
     return daemon

@@ -69,7 +69,7 @@ def test_a_line_is_json_with_its_name_level_logger_and_time_in_utc() -> None:
     }
 
 
-@pytest.mark.parametrize("name", ["aiohttp.access", "alembic.runtime.migration", "asyncio"])
+@pytest.mark.parametrize("name", ["aiohttp.access", "asyncio"])
 def test_the_standard_librarys_loggers_go_through_the_same_chain(name: str) -> None:
     stream = configured()
     structlog.contextvars.bind_contextvars(request_id="r1")
@@ -78,6 +78,14 @@ def test_the_standard_librarys_loggers_go_through_the_same_chain(name: str) -> N
     assert (line["event"], line["logger"], line["level"], line["request_id"]) == ("took 12 ms", name, "info", "r1")
     assert line["password"] == "***"
     assert line["timestamp"].endswith("Z")
+
+
+@pytest.mark.parametrize("name", ["alembic.runtime.migration", "nio.rooms"])
+def test_loggers_that_talk_too_much_are_heard_from_warning_on(name: str) -> None:
+    stream = configured()
+    logging.getLogger(name).info("looked at something")
+    logging.getLogger(name).warning("found something")
+    assert only(stream)["event"] == "found something"
 
 
 def test_context_variables_are_on_every_line() -> None:

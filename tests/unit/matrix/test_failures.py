@@ -1,12 +1,15 @@
 from __future__ import annotations
 
 import json
+import ssl
 from typing import Any
 
+import aiohttp
 import pytest
+from aiohttp.client_reqrep import ConnectionKey
 
 from agentpod_bot.errors import HomeserverUnavailable, RateLimited, Refused, TokenRefused
-from agentpod_bot.matrix.failures import decode, failure_of
+from agentpod_bot.matrix.failures import decode, failure_of, unanswered
 
 
 def failure(status: int, body: Any = b"", **headers: str) -> Any:
@@ -83,3 +86,27 @@ def test_a_fault_of_the_homeserver_is_never_for_good(status: int) -> None:
 
 def test_text_that_no_store_can_hold_becomes_a_replacement_character() -> None:
     assert decode(rb'{"a\ud800": ["\udfff 1", "\ud83d\ude00", "\u00e9"]}') == {"a�": ["� 1", "😀", "é"]}
+
+
+NOWHERE = ConnectionKey("hs.example", 443, True, None, None, None, None)  # noqa: FBT003 - aiohttp's own tuple
+
+
+@pytest.mark.parametrize(
+    ("error", "why"),
+    [
+        (aiohttp.ClientConnectorError(NOWHERE, ConnectionRefusedError(111, "x")), "connection refused"),
+        (aiohttp.ClientConnectorDNSError(NOWHERE, OSError(-2, "x")), "its name is not known"),
+        (aiohttp.ClientConnectorSSLError(NOWHERE, ssl.SSLError(1, "x")), "http:// instead of https://"),
+        (aiohttp.ClientConnectorCertificateError(NOWHERE, ssl.SSLCertVerificationError()), "is not trusted"),
+        (aiohttp.ServerDisconnectedError(), "the connection was cut"),
+        (aiohttp.ClientPayloadError(), "the connection was cut"),
+        (ConnectionResetError(104, "x"), "connection reset by peer"),
+        (TimeoutError(), "in time"),
+        (aiohttp.ServerTimeoutError(), "in time"),
+        (ValueError("a person's text"), "(ValueError)"),
+    ],
+)
+def test_a_call_without_an_answer_says_what_a_person_can_look_at(error: Exception, why: str) -> None:
+    said = str(unanswered(error))
+    assert why in said
+    assert "a person's text" not in said

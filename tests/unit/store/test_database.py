@@ -24,10 +24,12 @@ if TYPE_CHECKING:
 WRITER = """
 import asyncio, sys
 from pathlib import Path
+from agentpod_bot.log import configure
 from agentpod_bot.store.database import open_store
 from tests.unit.store.examples import question
 
 async def main() -> None:
+    configure("warning", "json", sys.stderr)
     store = open_store(Path(sys.argv[1]))
 
     async def insert(number: int) -> None:
