@@ -76,7 +76,7 @@ class OpenKeys:
         cross_signing = self.cross_signing(crypto, client)
         verification = Verification(
             crypto,
-            Delivery(crypto, Speaker(client, homeserver, world), clock),
+            Delivery(crypto, RoomSpeaker(client, homeserver, world), clock),
             self._identities,
             cross_signing,
             clock,
@@ -103,8 +103,8 @@ class OpenKeys:
 
 
 @dataclass(frozen=True, slots=True)
-class Speaker:
-    """Says in rooms what verifications have to say there."""
+class RoomSpeaker:
+    """Fits `e2e.ports.Speaker`."""
 
     client: MatrixClient
     homeserver: MatrixHomeserver

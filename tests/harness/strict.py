@@ -161,7 +161,7 @@ class Bot:
         await self._keys.close()
 
     async def say(self, room_id: RoomId, kind: str, content: Mapping[str, Any], txn_id: TxnId) -> None:
-        """Fits `Rooms`."""
+        """Fits `Speaker`."""
         if self.verifies_in_clear and kind != "m.room.message":
             await self.client.send(room_id, kind, content, txn_id)
             return

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from agentpod_bot.core.ids import UserId
+from agentpod_bot.matrix.e2e.device_keys import DeviceKeys
 from agentpod_bot.matrix.e2e.exchange import ACCEPT, KEY, MAC, START
-from agentpod_bot.matrix.e2e.machine import DeviceKeys
 from tests.e2e_person import ENCRYPTED
 from tests.integration import said
 from tests.integration.daemons import Daemon, Harness, ran

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from typing import Self
 
     from agentpod_bot.matrix.e2e.cross_signing import CrossSigning
-    from agentpod_bot.matrix.e2e.delivery import Devices
     from agentpod_bot.matrix.e2e.identities import Identities
     from agentpod_bot.matrix.e2e.ongoing import Open
+    from agentpod_bot.matrix.e2e.ports import OwnDevice
     from agentpod_bot.matrix.e2e.verification import Verification
 
 NAME: Final = "control.sock"
@@ -45,13 +45,13 @@ class Control:
         verification: Verification,
         identities: Identities,
         cross_signing: CrossSigning,
-        devices: Devices,
+        device: OwnDevice,
     ) -> None:
         self.path = folder / NAME
         self._verification = verification
         self._identities = identities
         self._cross_signing = cross_signing
-        self._devices = devices
+        self._device = device
         app = web.Application(client_max_size=BODY_BYTES)
         app.add_routes(
             [
@@ -107,7 +107,7 @@ class Control:
         return _taken() if taken else _problem(web.HTTPConflict.status_code, "there is nothing to cancel")
 
     async def _verified(self, _request: web.Request) -> web.Response:
-        known, own = self._identities.known, self._devices.own
+        known, own = self._identities.known, self._device.own
         identities = [{"user_id": user_id, "master": master} for user_id, master in sorted(known.masters.items())]
         devices = [
             {"user_id": user_id, "device_id": device_id, "ed25519": ed25519}

@@ -8,7 +8,7 @@ https://spec.matrix.org/v1.14/client-server-api/#cross-signing
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from agentpod_bot.matrix.e2e.identities import Identities
+    from agentpod_bot.matrix.e2e.ports import Requests, Signing
     from agentpod_bot.matrix.e2e.published import Identity, Usage
 
 QUERY: Final = "/_matrix/client/v3/keys/query"
@@ -35,55 +36,6 @@ RESETS: Final = ("m.oauth", "org.matrix.cross_signing_reset")
 """Stages that are passed on a page of the homeserver's."""
 
 log = structlog.get_logger(__name__)
-
-
-class Requests(Protocol):
-    """What is asked of the homeserver; `MatrixClient` fits it."""
-
-    async def call(self, method: str, path: str, body: Mapping[str, Any]) -> tuple[int, dict[str, Any]]:
-        """The status and the JSON of any answer; raises `HomeserverUnavailable`, `RateLimited`, `TokenRefused`."""
-        ...
-
-    async def ask_for(self, method: str, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
-        """The JSON of a 200; also raises `Refused`."""
-        ...
-
-
-class OwnKeys(Protocol):
-    """The public keys of the bot's device."""
-
-    @property
-    def user_id(self) -> str:
-        """The bot's account."""
-        ...
-
-    @property
-    def device_id(self) -> str:
-        """Its device."""
-        ...
-
-    @property
-    def ed25519(self) -> str:
-        """In unpadded base64."""
-        ...
-
-    @property
-    def curve25519(self) -> str:
-        """In unpadded base64."""
-        ...
-
-
-class Device(Protocol):
-    """The bot's device; `Crypto` fits it."""
-
-    @property
-    def own(self) -> OwnKeys:
-        """Its public keys."""
-        ...
-
-    async def sign(self, text: str) -> str:
-        """Its signature of a text, in unpadded base64."""
-        ...
 
 
 class Keys:
@@ -122,7 +74,7 @@ class Keys:
 class CrossSigning:
     """Makes the bot's identity stand, and signs with it."""
 
-    def __init__(self, device: Device, requests: Requests, identities: Identities) -> None:
+    def __init__(self, device: Signing, requests: Requests, identities: Identities) -> None:
         self._device = device
         self._requests = requests
         self._identities = identities

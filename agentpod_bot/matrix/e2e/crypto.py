@@ -21,7 +21,8 @@ from agentpod_bot.errors import (
 )
 from agentpod_bot.matrix.e2e.devices import QUERY, Devices
 from agentpod_bot.matrix.e2e.key_requests import KEY_REQUEST
-from agentpod_bot.matrix.e2e.machine import Clear, Machine
+from agentpod_bot.matrix.e2e.machine import Machine
+from agentpod_bot.matrix.e2e.room_sessions import Clear
 from agentpod_bot.matrix.e2e.sharing import Sharing
 from agentpod_bot.matrix.e2e.to_device import Outgoing, send
 from agentpod_bot.matrix.e2e.vault import ANEW
@@ -33,9 +34,9 @@ if TYPE_CHECKING:
 
     from agentpod_bot.core.ids import RoomId
     from agentpod_bot.core.room import Device, RoomState
-    from agentpod_bot.matrix.e2e.devices import Requests
-    from agentpod_bot.matrix.e2e.machine import DeviceKeys, RoomKey
-    from agentpod_bot.matrix.e2e.olm import SenderKeys
+    from agentpod_bot.matrix.e2e.device_keys import DeviceKeys, SenderKeys
+    from agentpod_bot.matrix.e2e.olm_sessions import RoomKey
+    from agentpod_bot.matrix.e2e.ports import Requests
     from agentpod_bot.matrix.e2e.thread import Keys
     from agentpod_bot.matrix.opened import Opening
     from agentpod_bot.ports import Clock

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from agentpod_bot.errors import HomeserverUnavailable, RateLimited, StoreUnavailable, TokenRefused
 from agentpod_bot.matrix.e2e.incoming import InRoom, ToDevice
 from agentpod_bot.matrix.e2e.to_device import Outgoing, new_txn_id
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Awaitable, Callable
 
-    from agentpod_bot.core.ids import RoomId, TxnId, UserId
     from agentpod_bot.matrix.e2e.exchange import Say
     from agentpod_bot.matrix.e2e.incoming import Place
-    from agentpod_bot.matrix.e2e.machine import DeviceKeys
+    from agentpod_bot.matrix.e2e.ports import Corresponding, Speaker
     from agentpod_bot.matrix.e2e.sas import Side
     from agentpod_bot.ports import Clock
 
@@ -27,35 +26,12 @@ TRANSIENT: Final = (HomeserverUnavailable, RateLimited, TokenRefused, StoreUnava
 T = TypeVar("T")
 
 
-class Devices(Protocol):
-    """What is known of devices, and the way to them; `Crypto` fits it."""
-
-    own: DeviceKeys
-    """The public keys of the bot's device."""
-
-    async def devices_of(self, user_id: UserId) -> tuple[DeviceKeys, ...]:
-        """An account's devices as they are now; raises a `MatrixError`."""
-        ...
-
-    async def send_to_device(self, outgoing: Outgoing) -> None:
-        """Send messages to devices; raises a `MatrixError`."""
-        ...
-
-
-class Rooms(Protocol):
-    """Where verifications go that are asked for in a room."""
-
-    async def say(self, room_id: RoomId, kind: str, content: Mapping[str, Any], txn_id: TxnId) -> None:
-        """Send one event so that every device there can read it; raises a `MatrixError`."""
-        ...
-
-
 class Delivery:
     """Sends what verifications say."""
 
-    def __init__(self, devices: Devices, rooms: Rooms, clock: Clock) -> None:
-        self._devices = devices
-        self._rooms = rooms
+    def __init__(self, device: Corresponding, speaker: Speaker, clock: Clock) -> None:
+        self._device = device
+        self._speaker = speaker
         self._clock = clock
 
     async def tell(self, place: Place, other: Side, said: Say) -> None:
@@ -64,10 +40,10 @@ class Delivery:
         match place:
             case ToDevice():
                 outgoing = Outgoing(said.kind, {other.user_id: {other.device_id: content}})
-                await self.until(lambda: self._devices.send_to_device(outgoing))
+                await self.until(lambda: self._device.send_to_device(outgoing))
             case InRoom(room_id=room_id):
                 txn_id = new_txn_id()
-                await self.until(lambda: self._rooms.say(room_id, said.kind, content, txn_id))
+                await self.until(lambda: self._speaker.say(room_id, said.kind, content, txn_id))
 
     async def until(self, call: Callable[[], Awaitable[T]], *, within_s: float = LIFETIME_S) -> T:
         """Call until it succeeds, or for good fails, or it is too late. Raises what the last call raised."""

@@ -6,7 +6,7 @@ https://spec.matrix.org/v1.14/client-server-api/#tracking-the-device-list-for-a-
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 
@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 
     from agentpod_bot.core.ids import UserId
     from agentpod_bot.core.room import Device
-    from agentpod_bot.matrix.e2e.machine import DeviceKeys, Machine
+    from agentpod_bot.matrix.e2e.device_keys import DeviceKeys
+    from agentpod_bot.matrix.e2e.machine import Machine
+    from agentpod_bot.matrix.e2e.ports import Requests
 
 QUERY: Final = "/_matrix/client/v3/keys/query"
 CLAIM: Final = "/_matrix/client/v3/keys/claim"
@@ -28,18 +30,6 @@ FIRST_CLAIM_WAIT_S: Final = 30.0
 LONGEST_CLAIM_WAIT_S: Final = 3_600.0
 
 log = structlog.get_logger(__name__)
-
-
-class Requests(Protocol):
-    """What is asked of the homeserver; `MatrixClient` fits it."""
-
-    async def call(self, method: str, path: str, body: Mapping[str, Any]) -> tuple[int, dict[str, Any]]:
-        """The status and the JSON of any answer; raises `HomeserverUnavailable`, `RateLimited`, `TokenRefused`."""
-        ...
-
-    async def ask_for(self, method: str, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
-        """The JSON of a 200; also raises `Refused`."""
-        ...
 
 
 class Devices:

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import hashlib
+from collections import OrderedDict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from agentpod_bot.core.ids import EventId, RoomId, UserId
 from agentpod_bot.matrix.e2e.exchange import PREFIX, REQUEST
+from agentpod_bot.matrix.e2e.signing import canonical
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from agentpod_bot.matrix.e2e.machine import DeviceKeys
-    from agentpod_bot.matrix.e2e.olm import SenderKeys
+    from agentpod_bot.matrix.e2e.device_keys import DeviceKeys, SenderKeys
 
 OLDEST_MS: Final = 10 * 60_000
 NEWEST_MS: Final = 5 * 60_000
 """How far a request's own time may be off; others are to be ignored, as Matrix has it."""
+MOST_REMEMBERED: Final = 2_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,3 +109,25 @@ def may_be_of(message: Message, device_id: str, devices: Iterable[DeviceKeys]) -
         and (each.curve25519, each.ed25519) == (message.keys.curve25519, message.keys.ed25519)
         for each in devices
     )
+
+
+class Handled:
+    """Which messages were handled before: a sync response may come again."""
+
+    def __init__(self) -> None:
+        self._digests: OrderedDict[bytes, None] = OrderedDict()
+
+    def is_new(self, message: Message) -> bool:
+        """Whether this very message is a new one, that can be answered; from here on it is none."""
+        try:
+            by = None if message.keys is None else [message.keys.curve25519, message.keys.ed25519]
+            said = canonical([message.event_id, message.sender, message.kind, dict(message.content), by])
+        except (ValueError, RecursionError):
+            return False  # no message that can be answered
+        digest = hashlib.sha256(said).digest()
+        if digest in self._digests:
+            return False
+        self._digests[digest] = None
+        if len(self._digests) > MOST_REMEMBERED:
+            self._digests.popitem(last=False)
+        return True

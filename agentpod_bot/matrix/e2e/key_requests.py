@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 import structlog
 
 from agentpod_bot.core.ids import RoomId, TxnId, UserId
+from agentpod_bot.matrix.e2e.device_keys import MEGOLM
 from agentpod_bot.matrix.e2e.to_device import Outgoing
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-MEGOLM: Final = "m.megolm.v1.aes-sha2"
 KEY_REQUEST: Final = "m.room_key_request"
 MOST_KEPT: Final = 1_000
 KEPT_MS: Final = 24 * 60 * 60_000
@@ -31,7 +31,6 @@ LEAST_OF_SENDER: Final = 3
 
 Whatever others there send, a few are asked for of each.
 """
-
 
 Key = tuple[str, str, str]
 """A room, the id of a session in it, and the account that used it: who claims another one's changes nothing of that."""

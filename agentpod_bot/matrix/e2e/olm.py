@@ -11,7 +11,8 @@ from nio.crypto.sessions import InboundGroupSession
 from nio.events import RoomKeyEvent
 
 from agentpod_bot.core.ids import UserId
-from agentpod_bot.matrix.e2e.key_requests import MEGOLM, KeyRequests
+from agentpod_bot.matrix.e2e.device_keys import MEGOLM, SenderKeys
+from agentpod_bot.matrix.e2e.key_requests import KeyRequests
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -27,17 +28,6 @@ class KeyCame:
 
     room_id: str
     session_id: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SenderKeys:
-    """Of the device that encrypted a to-device message, in unpadded base64.
-
-    It holds the curve25519 key; the ed25519 key is its own word, until a device with both is known.
-    """
-
-    curve25519: str
-    ed25519: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any, Final
 import structlog
 
 from agentpod_bot.errors import HomeserverUnavailable, Refused
-from agentpod_bot.matrix.e2e.key_requests import MEGOLM
-from agentpod_bot.matrix.e2e.machine import ENCRYPTED
+from agentpod_bot.matrix.e2e.device_keys import MEGOLM
 from agentpod_bot.matrix.e2e.to_device import Outgoing, send
+from agentpod_bot.matrix.events import ENCRYPTED
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -26,8 +26,10 @@ if TYPE_CHECKING:
 
     from agentpod_bot.core.ids import RoomId, UserId
     from agentpod_bot.core.room import RoomState
-    from agentpod_bot.matrix.e2e.devices import Devices, Requests
-    from agentpod_bot.matrix.e2e.machine import DeviceKeys, Machine
+    from agentpod_bot.matrix.e2e.device_keys import DeviceKeys
+    from agentpod_bot.matrix.e2e.devices import Devices
+    from agentpod_bot.matrix.e2e.machine import Machine
+    from agentpod_bot.matrix.e2e.ports import Requests
 
 AT_ONCE: Final = 50
 """Messages to devices in one request."""

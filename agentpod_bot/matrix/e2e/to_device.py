@@ -15,7 +15,7 @@ from agentpod_bot.core.ids import TxnId
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from agentpod_bot.matrix.e2e.devices import Requests
+    from agentpod_bot.matrix.e2e.ports import Requests
 
 SEND_TO_DEVICE: Final = "/_matrix/client/v3/sendToDevice"
 

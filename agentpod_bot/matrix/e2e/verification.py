@@ -7,17 +7,16 @@ each other. What each message means is decided in `exchange`.
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import secrets
-from collections import OrderedDict, deque
+from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 import vodozemac
 
-from agentpod_bot.core.ids import UserId
 from agentpod_bot.errors import MatrixError, StoreUnavailable
+from agentpod_bot.matrix.e2e.compared import ComparedKeys
 from agentpod_bot.matrix.e2e.delivery import LIFETIME_S
 from agentpod_bot.matrix.e2e.exchange import (
     CANCEL,
@@ -34,26 +33,25 @@ from agentpod_bot.matrix.e2e.exchange import (
     Heard,
     Say,
     Shown,
-    Terms,
     Trust,
     Waiting,
     cancelling,
     ready,
     step,
 )
-from agentpod_bot.matrix.e2e.incoming import InRoom, Message, Place, ToDevice, is_timely, may_be_of
+from agentpod_bot.matrix.e2e.incoming import Handled, InRoom, Message, Place, ToDevice, is_timely
 from agentpod_bot.matrix.e2e.ongoing import Open, told
 from agentpod_bot.matrix.e2e.sas import METHOD, Side, texts
-from agentpod_bot.matrix.e2e.signing import canonical
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from agentpod_bot.core.ids import RoomId
+    from agentpod_bot.core.ids import RoomId, UserId
     from agentpod_bot.matrix.e2e.cross_signing import CrossSigning
-    from agentpod_bot.matrix.e2e.delivery import Delivery, Devices
+    from agentpod_bot.matrix.e2e.delivery import Delivery
+    from agentpod_bot.matrix.e2e.device_keys import SenderKeys
     from agentpod_bot.matrix.e2e.identities import Identities
-    from agentpod_bot.matrix.e2e.olm import SenderKeys
+    from agentpod_bot.matrix.e2e.ports import Corresponding
     from agentpod_bot.ports import Clock
 
 TICK_S: Final = 5.0
@@ -62,10 +60,8 @@ MOST_ENDED: Final = 20
 """How many that ended are still shown."""
 MOST_WAITING: Final = 500
 """Messages that wait to be looked at; more are dropped."""
-MOST_REMEMBERED: Final = 2_000
 REFUSALS: Final = (10, 60.0)
 """How many refusals are sent, in how many seconds, to those who may not verify."""
-SIGNING_S: Final = 60.0
 EVERY_DEVICE: Final = "*"
 
 log = structlog.get_logger(__name__)
@@ -90,7 +86,7 @@ class Verification:
 
     def __init__(
         self,
-        devices: Devices,
+        device: Corresponding,
         delivery: Delivery,
         identities: Identities,
         cross_signing: CrossSigning,
@@ -99,15 +95,14 @@ class Verification:
         is_approver: Callable[[UserId], bool],
     ) -> None:
         """`is_approver` says who may verify at all, as configured now."""
-        self._devices = devices
+        self._device = device
         self._delivery = delivery
-        self._identities = identities
-        self._cross_signing = cross_signing
+        self._keys = ComparedKeys(device, delivery, identities, cross_signing)
         self._clock = clock
         self._is_approver = is_approver
         self._waiting: asyncio.Queue[Message | _Spoken | _Tick] = asyncio.Queue()
         self._open: dict[str, Open] = {}
-        self._handled: OrderedDict[bytes, None] = OrderedDict()
+        self._handled = Handled()
         self._refused_at: deque[float] = deque()
         self._changed = asyncio.Condition()
         self.version = 0
@@ -193,13 +188,13 @@ class Verification:
                 item.taken.set_result(False)
 
     async def _message(self, message: Message) -> None:
-        if self._was_handled(message):
+        if not self._handled.is_new(message):
             return
         found = next((each for each in self._open.values() if each.place == message.place), None)
-        if message.sender == self._devices.own.user_id:
+        if message.sender == self._device.own.user_id:
             await self._own_message(message, found)
         elif found is not None and found.other.user_id == message.sender:
-            if message.kind != REQUEST and await self._is_of(message, found.other):
+            if message.kind != REQUEST and await self._keys.is_of(message, found.other):
                 await self._go_on(found, Heard(message.kind, message.content))
         elif found is not None:
             return  # somebody else's word in a room
@@ -212,19 +207,9 @@ class Verification:
                 cancelling(Code.UNKNOWN_TRANSACTION),
             )
 
-    async def _is_of(self, message: Message, other: Side) -> bool:
-        """Whether a message comes from this device, by the keys that it has now."""
-        if message.keys is None:
-            return True
-        keys = await self._delivery.until(lambda: self._devices.devices_of(message.sender))
-        if may_be_of(message, other.device_id, keys):
-            return True
-        log.warning("verification_message_of_another_device", user_id=message.sender)
-        return False
-
     async def _own_message(self, message: Message, found: Open | None) -> None:
         """Another device of the bot's account took the verification over; what we said ourselves is nothing."""
-        is_another = message.content.get("from_device") != self._devices.own.device_id
+        is_another = message.content.get("from_device") != self._device.own.device_id
         if found is not None and message.kind == READY and is_another and not found.is_over:
             await self._go_on(found, Heard(CANCEL, {"code": Code.ACCEPTED.value}))
 
@@ -232,7 +217,7 @@ class Verification:
         device_id = message.content.get("from_device")
         if not isinstance(device_id, str) or not is_timely(message, self._clock.now_ms()):
             return
-        if isinstance(message.place, InRoom) and message.content.get("to") != self._devices.own.user_id:
+        if isinstance(message.place, InRoom) and message.content.get("to") != self._device.own.user_id:
             return
         other = Side(user_id=message.sender, device_id=device_id)
         if not self._is_approver(message.sender):
@@ -253,7 +238,7 @@ class Verification:
         if message.kind == REQUEST and METHOD not in texts(message.content, "methods"):
             await self._delivery.tell(message.place, other, cancelling(Code.UNKNOWN_METHOD))
             return
-        terms = await self._terms(message, other)
+        terms = await self._keys.terms(message, other)
         if terms is None:
             log.warning("verification_with_unknown_device", user_id=message.sender)
             await self._delivery.tell(message.place, other, cancelling(Code.KEY_MISMATCH))
@@ -277,27 +262,6 @@ class Verification:
             )
         else:
             await self._go_on(made, Heard(message.kind, message.content))
-
-    async def _terms(self, message: Message, other: Side) -> Terms | None:
-        """The keys of both sides as they are now; None where the other one's are not what they have to be."""
-        keys = await self._delivery.until(lambda: self._devices.devices_of(UserId(other.user_id)))
-        ed25519 = next((each.ed25519 for each in keys if each.device_id == other.device_id), None)
-        identity = self._identities.identity(other.user_id)
-        master = None if identity is None else identity.master
-        if ed25519 is None or any(each.device_id == master for each in keys):
-            return None  # no such device, or one that is called like a key, to be taken for it
-        if not may_be_of(message, other.device_id, keys):
-            return None  # another device asks in its name
-        own = self._devices.own
-        return Terms(
-            transaction_id=message.place.transaction_id,
-            own=Side(user_id=own.user_id, device_id=own.device_id),
-            own_ed25519=own.ed25519,
-            own_master=self._cross_signing.master,
-            other=other,
-            ed25519=ed25519,
-            master=master,
-        )
 
     async def _word(self, verification_id: str, event: Event) -> bool:
         found = self._open.get(verification_id)
@@ -336,7 +300,7 @@ class Verification:
                 one.state = Cancelled(Code.USER.value, by_us=True)
                 await self._note()
         if one.trusted is not None and one.state is not before and isinstance(one.state, Finished):
-            await self._sign(one)
+            await self._keys.sign(one)
 
     async def _do(self, one: Open, effects: tuple[Effect, ...]) -> None:
         for effect in effects:
@@ -344,51 +308,13 @@ class Verification:
                 case Say():
                     await self._delivery.tell(one.place, one.other, effect)
                 case Trust():
-                    if not await self._trust(one, effect):
+                    if await self._keys.keep(one, effect):
+                        await self._note()
+                    else:
                         one.state = Cancelled(Code.KEY_MISMATCH.value, by_us=True)
                         await self._note()
                         await self._delivery.tell(one.place, one.other, cancelling(Code.KEY_MISMATCH))
                         return
-
-    async def _trust(self, one: Open, trust: Trust) -> bool:
-        """Keep what was verified, if those still are the keys that the account shows."""
-        user_id, device_id = UserId(one.other.user_id), one.other.device_id
-        try:
-            keys = await self._delivery.until(lambda: self._devices.devices_of(user_id))
-            device = None if trust.ed25519 is None else (device_id, trust.ed25519)
-            if device is not None and device not in {(each.device_id, each.ed25519) for each in keys}:
-                kept = False
-            else:
-                kept = await self._delivery.until(
-                    lambda: self._identities.verify(user_id, device=device, master=trust.master)
-                )
-        except (MatrixError, StoreUnavailable) as error:
-            log.warning("verification_not_kept", user_id=user_id, error=error.code)
-            return False
-        if kept:
-            one.trusted = trust
-            log.info(
-                "verified",
-                user_id=user_id,
-                device_id=None if trust.ed25519 is None else device_id,
-                identity=trust.master is not None,
-            )
-            await self._note()
-        else:
-            log.warning("keys_changed_meanwhile", user_id=user_id)
-        return kept
-
-    async def _sign(self, one: Open) -> None:
-        """Let the bot's own identity vouch for the one that was verified; what was verified stays so without it."""
-        identity = self._identities.identity(one.other.user_id)
-        if one.trusted is None or one.trusted.master is None or identity is None:
-            return
-        if identity.master != one.trusted.master:
-            return
-        try:
-            await self._delivery.until(lambda: self._cross_signing.sign_identity(identity), within_s=SIGNING_S)
-        except MatrixError as error:
-            log.warning("identity_not_signed", user_id=identity.user_id, error=error.code, reason=str(error))
 
     async def _refuse(self, place: Place, other: Side) -> None:
         """Turn away who may not verify: always alike, and no more often than anybody could make us."""
@@ -401,21 +327,6 @@ class Verification:
         self._refused_at.append(now)
         log.warning("verification_refused", user_id=other.user_id)
         await self._delivery.tell(place, other, cancelling(Code.USER))
-
-    def _was_handled(self, message: Message) -> bool:
-        """Whether this very message was handled before: a sync response may come again."""
-        try:
-            by = None if message.keys is None else [message.keys.curve25519, message.keys.ed25519]
-            said = canonical([message.event_id, message.sender, message.kind, dict(message.content), by])
-        except (ValueError, RecursionError):
-            return True  # no message that can be answered
-        digest = hashlib.sha256(said).digest()
-        if digest in self._handled:
-            return True
-        self._handled[digest] = None
-        if len(self._handled) > MOST_REMEMBERED:
-            self._handled.popitem(last=False)
-        return False
 
     async def _note(self) -> None:
         async with self._changed:

@@ -16,7 +16,7 @@ from Crypto.PublicKey import ECC
 from Crypto.Signature import eddsa
 
 from agentpod_bot.core.ids import UserId
-from agentpod_bot.matrix.e2e.machine import DeviceKeys
+from agentpod_bot.matrix.e2e.device_keys import DeviceKeys
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -9,8 +9,8 @@ import vodozemac
 
 from agentpod_bot.errors import CrossSigningRefused, HomeserverUnavailable, Refused
 from agentpod_bot.matrix.e2e.cross_signing import QUERY, SIGNATURES, UPLOAD, CrossSigning
+from agentpod_bot.matrix.e2e.device_keys import DeviceKeys
 from agentpod_bot.matrix.e2e.identities import Identities
-from agentpod_bot.matrix.e2e.machine import DeviceKeys
 from agentpod_bot.matrix.e2e.published import identity_in
 from agentpod_bot.matrix.e2e.signing import is_signed
 from agentpod_bot.matrix.e2e.vault import Vault

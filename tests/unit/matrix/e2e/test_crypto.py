@@ -14,8 +14,7 @@ import pytest
 from agentpod_bot.core.ids import RoomId
 from agentpod_bot.core.room import Origin
 from agentpod_bot.errors import CryptoStoreRefused, HomeserverUnavailable, StoreUnavailable, TokenRefused
-from agentpod_bot.matrix.e2e.machine import ALGORITHMS
-from agentpod_bot.matrix.e2e.olm import SenderKeys
+from agentpod_bot.matrix.e2e.device_keys import OLM, SenderKeys
 from agentpod_bot.matrix.e2e.to_device import Outgoing
 from agentpod_bot.matrix.opened import NoKey, Opened, Unreadable
 from tests.fakes import FakeClock
@@ -400,7 +399,7 @@ def sealed(machine: Machine, to: Device, **changes: Any) -> dict[str, Any]:
     assert session is not None
     kind, body = session.encrypt(json.dumps(inside)).to_parts()
     ciphertext = {curve25519: {"type": kind, "body": base64.b64encode(body).decode().rstrip("=")}}
-    content = {"algorithm": ALGORITHMS[0], "sender_key": own.curve25519, "ciphertext": ciphertext}
+    content = {"algorithm": OLM, "sender_key": own.curve25519, "ciphertext": ciphertext}
     return {"type": "m.room.encrypted", "sender": own.user_id, "content": content}
 
 
@@ -575,7 +574,7 @@ async def test_a_message_to_the_device_that_is_too_deep_to_read_stops_nothing(ca
         assert session is not None
         kind, body = session.encrypt("[" * 20_000).to_parts()
         ciphertext = {own: {"type": kind, "body": base64.b64encode(body).decode().rstrip("=")}}
-        return {"algorithm": ALGORITHMS[0], "sender_key": cast.mallory.own.curve25519, "ciphertext": ciphertext}
+        return {"algorithm": OLM, "sender_key": cast.mallory.own.curve25519, "ciphertext": ciphertext}
 
     content = await cast.mallory.keys.run(deep)
     event = {"type": "m.room.encrypted", "sender": MALLORY, "content": content}

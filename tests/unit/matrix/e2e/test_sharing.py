@@ -163,7 +163,7 @@ async def test_a_session_is_used_no_longer_than_the_room_says(cast: Cast, monkey
     assert await cast.hears("one")
     before = await cast.pod.crypto.run(lambda machine: machine.outbound(BOTH.room_id))
     assert before is not None
-    monkeypatch.setattr("agentpod_bot.matrix.e2e.machine.SHORTEST_ROTATION_MS", 0)
+    monkeypatch.setattr("agentpod_bot.matrix.e2e.room_sessions.SHORTEST_ROTATION_MS", 0)
     spent = sealed_room(POD, OWNER, rotation_ms=0).encryption
     await cast.pod.crypto.run(lambda machine: machine.new_outbound(BOTH.room_id, spent))
     assert await cast.pod.crypto.run(lambda machine: machine.outbound(BOTH.room_id)) is None

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 from agentpod_bot.core.ids import RoomId, TxnId, UserId
 from agentpod_bot.matrix.e2e.cross_signing import CrossSigning
 from agentpod_bot.matrix.e2e.delivery import Delivery
+from agentpod_bot.matrix.e2e.device_keys import SenderKeys
 from agentpod_bot.matrix.e2e.exchange import CANCEL, DONE, KEY, MAC, READY, REQUEST, START
 from agentpod_bot.matrix.e2e.identities import Identities
-from agentpod_bot.matrix.e2e.olm import SenderKeys
 from agentpod_bot.matrix.e2e.vault import Vault
 from agentpod_bot.matrix.e2e.verification import Verification
 from tests.fakes import FakeClock
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
     from pathlib import Path
 
-    from agentpod_bot.matrix.e2e.machine import DeviceKeys
+    from agentpod_bot.matrix.e2e.device_keys import DeviceKeys
     from agentpod_bot.matrix.e2e.ongoing import Open
     from agentpod_bot.matrix.e2e.to_device import Outgoing
 
@@ -30,7 +30,7 @@ ROOM = RoomId("!room:example.org")
 
 
 class World(Device):
-    """The bot's device, the devices of others, and all that was sent. Fits `Devices` and `Rooms`."""
+    """The bot's device, the devices of others, and all that was sent. Fits `Corresponding`, `Signing` and `Speaker`."""
 
     def __init__(self) -> None:
         super().__init__()
