@@ -84,6 +84,7 @@ log = structlog.get_logger(__name__)
 DAY_MS = 86_400_000
 OTHERS_MS = 1_800_000
 """How far back a room is read for questions of other accounts: as long as a card alone counts as open."""
+ENDED_BEFORE = "an earlier run ended it"
 TRIES = 3
 """An event that breaks us so often is set aside, with a line in the audit; it decides nothing."""
 
@@ -305,9 +306,15 @@ class Inbox:
         audit(tx, place, "file_redacted", now_ms, sender=event.sender, event_id=event.event_id)
 
     def _edited(self, tx: Tx, event: OwnEdit, question: Question, after: After) -> None:
-        """Our own edit of our own question. One that shows it open after its end was on its way too long."""
+        """Our own edit of our own question. One that shows it open after its end was on its way too long.
+
+        One that shows its end while it is open here tells of a run that this store, put back
+        from a backup, does not know: room and client were told of that end, and no later answer counts.
+        """
         if event.closes:
             places.show_closed(tx, question, event.ts)
+            if question.is_open:
+                change(tx, question, Undelivered(ENDED_BEFORE), after, self._means)
         elif question.shown_closed_ts is not None and not is_gone(question):
             edit_place_again(tx, question, after, self._means)
 
