@@ -18,6 +18,7 @@ from agentpod_bot.broker.said_back import SaidBack
 from agentpod_bot.broker.scenes import in_room, scene_of
 from agentpod_bot.broker.unreadable import KEPT_MS, came_unreadable
 from agentpod_bot.broker.votes import take, withdraw
+from agentpod_bot.broker.world import powers_at
 from agentpod_bot.core.copies import is_gone
 from agentpod_bot.core.ids import Code, TxnId
 from agentpod_bot.core.judge import judge_reacted, judge_said
@@ -171,7 +172,8 @@ class Inbox:
 
         What was processed before changes nothing, whoever sends it again. Clear text counts
         up to the event that switched encryption on, where that is in this response, and the
-        homeserver's word for that is taken. What can be read only now came before all of it.
+        homeserver's word for that is taken. Power counts from the event that gave it, and not
+        once it is taken. What can be read only now came before all of it.
         """
         new = replace(part, timeline=tuple(event for event in part.timeline if not tx.seen(event.event_id)))
         room = self._means.world.after(new)
@@ -186,10 +188,10 @@ class Inbox:
         now = replace(now, replaced=tx.is_replaced(part.room_id))  # what came before the tombstone was in time
         for event in part.recovered:
             self._recover(tx, event, replace(room, replaced=now.replaced), after)
-        for event in new.timeline:
+        for event, powers in zip(new.timeline, powers_at(new.timeline, room.powers), strict=True):
             if isinstance(event, EncryptionOn):
                 now = replace(room, replaced=now.replaced)
-            self._process(tx, event, now, after)
+            self._process(tx, event, replace(now, powers=powers), after)
             if isinstance(event, Replaced):
                 tx.mark_replaced(part.room_id)
                 now = replace(now, replaced=True)

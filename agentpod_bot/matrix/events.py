@@ -266,7 +266,9 @@ def _state(seen: _Seen, event: Mapping[str, Any], content: Mapping[str, Any]) ->
         case "m.room.tombstone" if state_key == "":
             return Replaced(**seen.fields)
         case "m.room.power_levels" if state_key == "":
-            return Powered(**seen.fields, powers=powers_of(content))
+            replaced = _object(event.get("unsigned")).get("prev_content")
+            before = powers_of(replaced) if isinstance(replaced, dict) else None
+            return Powered(**seen.fields, powers=powers_of(content), before=before)
         case "m.room.create" if state_key == "":
             return Created(**seen.fields, creators=creators_of(content, seen.sender))
         case _:
