@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -120,6 +121,52 @@ async def test_a_homeserver_with_a_fast_clock_does_not_end_the_quiet_after_anoth
         clock.advance(1_000)
         await pod.handled(rig.say("1", ts=clock.now_ms() + 40_000))
         assert (await pod.now(second)).is_open
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+async def test_a_question_that_stood_in_a_room_before_the_bot_listened_there_makes_bare_answers_unclear(
+    rig: Rig, clock: FakeClock, *, restarted: bool
+) -> None:
+    """The room shows two questions, whenever its route came into the configuration."""
+    other = RoomId(rig.hs.room(rig.pod, rig.owner, rig.mallory))
+    moved = replace(rig.policy, routes={ROUTE: replace(rig.policy.routes[ROUTE], room_id=other)})
+    async with AsyncExitStack() as runs:
+        pod = await runs.enter_async_context(rig.run())
+        await pod.pending()
+        rig.hs.post(other, rig.mallory, {**rig.questions()[0], "code": "Q9"})
+        clock.advance(MINUTE)
+        await pod.handled(rig.say("talk"))
+        if restarted:
+            await runs.aclose()
+            rig.policy = moved
+            pod = await runs.enter_async_context(rig.run())
+        pod.parts.world.policy = moved
+        await pod.parts.rooms.settle()
+        question = await pod.pending()
+        clock.advance(5_000)
+        await pod.handled(rig.hs.say(other, rig.owner, "1"))
+        assert (await pod.now(question)).is_open
+
+
+async def test_a_question_that_was_asked_while_the_bot_did_not_listen_makes_bare_answers_unclear(
+    rig: Rig, clock: FakeClock
+) -> None:
+    other = RoomId(rig.hs.room(rig.pod, rig.owner))
+    here = rig.policy
+    there = replace(here, routes={ROUTE: replace(here.routes[ROUTE], room_id=other)})
+    async with rig.run() as pod:
+        await pod.handled(rig.say("talk"))
+    rig.policy = there
+    async with rig.run() as pod:
+        first = await pod.pending()
+        rig.hs.post(rig.room, rig.mallory, {**rig.questions()[0], "code": "Q9"})
+        await pod.handled(rig.hs.say(other, rig.owner, "3", reply_to=first.event_id))
+        pod.parts.world.policy = here
+        await pod.parts.rooms.settle()
+        question = await pod.pending()
+        clock.advance(5_000)
+        await pod.handled(rig.say("1"))
+        assert (await pod.now(question)).is_open
 
 
 async def test_a_redacted_question_of_another_account_stands_in_nobodys_way(rig: Rig, clock: FakeClock) -> None:
