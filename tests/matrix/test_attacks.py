@@ -287,6 +287,33 @@ async def test_false_dates_do_not_end_the_search_for_what_a_gap_holds() -> None:
 # Silence where a reason is owed, and wrong statements
 
 
+async def test_no_event_that_pages_of_the_past_leave_out_has_the_whole_room_paged_back(
+    rig: Rig, clock: FakeClock
+) -> None:
+    """Anybody can send such an event, and then enough for a gap."""
+    for number in range(1_000):
+        rig.say(f"talk {number}", rig.mallory)
+    async with rig.run() as pod:
+        question = await pod.pending()
+        together = asyncio.Event()
+        held = rig.hs.hold("GET", "/sync", together)
+        rig.say("talk")
+        await held.hit.wait()
+        last = rig.say("talk")
+        rig.hs.post(rig.room, rig.mallory, {}, kind="m.key.verification.done")
+        together.set()
+        await pod.handled(last)
+        clock.advance(1_000)
+    answer = rig.say("1", reply_to=question)
+    for number in range(60):
+        rig.say(f"talk {number}", rig.mallory)
+    pages = rig.hs.count("GET", "/messages")
+    async with rig.run() as pod:
+        await pod.handled(answer)
+        assert (await pod.now(question)).status is Status.DECIDED
+    assert rig.hs.count("GET", "/messages") == pages + 1
+
+
 async def test_a_question_that_lapsed_while_we_were_down_is_said_to_have_expired_when_it_did(
     rig: Rig, clock: FakeClock
 ) -> None:
