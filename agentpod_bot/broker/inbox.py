@@ -357,18 +357,19 @@ class Inbox:
                 return question
         return None
 
-    @staticmethod
     def _keep_foreign(
-        tx: Tx, event: ForeignQuestion | OwnQuestion, room: RoomState, code: Code | None, expires_at_ms: int
+        self, tx: Tx, event: ForeignQuestion | OwnQuestion, room: RoomState, code: Code | None, expires_at_ms: int
     ) -> None:
+        # Nobody may make bare answers unclear for ever; and whoever sends an event says when that was.
+        shown_ts = min(event.ts, self._means.clock.now_ms())
         tx.keep_foreign(
             Foreign(
                 event_id=event.event_id,
                 room_id=room.room_id,
                 sender=event.sender,
                 code=code,
-                shown_ts=event.ts,
-                expires_at_ms=min(expires_at_ms, event.ts + DAY_MS),  # nobody may make bare answers unclear for ever
+                shown_ts=shown_ts,
+                expires_at_ms=min(expires_at_ms, shown_ts + DAY_MS),
                 closed_ts=None,
             )
         )

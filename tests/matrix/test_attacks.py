@@ -179,14 +179,15 @@ async def test_a_redacted_question_of_another_account_stands_in_nobodys_way(rig:
         await pod.when(question, lambda now: now.status is Status.DECIDED)
 
 
+@pytest.mark.parametrize("ts", [None, 2**53 - 1])
 async def test_another_accounts_question_makes_bare_answers_unclear_for_a_day_at_most(
-    rig: Rig, clock: FakeClock
+    rig: Rig, clock: FakeClock, ts: int | None
 ) -> None:
     async with rig.run() as pod:
         first = await pod.pending()
         content = copy.deepcopy(rig.questions()[0]) | {"code": "Q9"}
         content["subject"]["expires_at"] = "9999-01-01T00:00:00Z"
-        await pod.handled(rig.hs.post(rig.room, rig.mallory, content))
+        await pod.handled(rig.hs.post(rig.room, rig.mallory, content, ts=ts))
         await pod.parts.broker.cancel(CALLER, first.key.request_id)
         await rig.hs.until(lambda: rig.outcomes(first))
         clock.advance(DAY + 60_000)
