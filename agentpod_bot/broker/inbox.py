@@ -18,6 +18,7 @@ from agentpod_bot.broker.said_back import SaidBack
 from agentpod_bot.broker.scenes import in_room, scene_of
 from agentpod_bot.broker.unreadable import KEPT_MS, became_readable, came_unreadable
 from agentpod_bot.broker.votes import take, voters_in, withdraw
+from agentpod_bot.broker.world import powers_at
 from agentpod_bot.core.copies import is_gone
 from agentpod_bot.core.ids import Code, TxnId
 from agentpod_bot.core.judge import judge_reacted, judge_said
@@ -84,6 +85,7 @@ log = structlog.get_logger(__name__)
 DAY_MS = 86_400_000
 OTHERS_MS = 1_800_000
 """How far back a room is read for questions of other accounts: as long as a card alone counts as open."""
+ENDED_BEFORE = "an earlier run ended it"
 TRIES = 3
 """An event that breaks us so often is set aside, with a line in the audit; it decides nothing."""
 
@@ -174,7 +176,8 @@ class Inbox:
 
         What was processed before changes nothing, whoever sends it again. Clear text counts
         up to the event that switched encryption on, where that is in this response, and the
-        homeserver's word for that is taken. What can be read only now came before all of it.
+        homeserver's word for that is taken. Power counts from the event that gave it, and not
+        once it is taken. What can be read only now came before all of it.
         """
         new = replace(part, timeline=tuple(event for event in part.timeline if not tx.seen(event.event_id)))
         room = self._means.world.after(new)
@@ -189,10 +192,10 @@ class Inbox:
         now = replace(now, replaced=tx.is_replaced(part.room_id))  # what came before the tombstone was in time
         for event in part.recovered:
             self._recover(tx, event, replace(room, replaced=now.replaced), after)
-        for event in new.timeline:
+        for event, powers in zip(new.timeline, powers_at(new.timeline, room.powers), strict=True):
             if isinstance(event, EncryptionOn):
                 now = replace(room, replaced=now.replaced)
-            self._process(tx, event, now, after)
+            self._process(tx, event, replace(now, powers=powers), after)
             if isinstance(event, Replaced):
                 tx.mark_replaced(part.room_id)
                 now = replace(now, replaced=True)
@@ -311,9 +314,15 @@ class Inbox:
         audit(tx, place, "file_redacted", now_ms, sender=event.sender, event_id=event.event_id)
 
     def _edited(self, tx: Tx, event: OwnEdit, question: Question, after: After) -> None:
-        """Our own edit of our own question. One that shows it open after its end was on its way too long."""
+        """Our own edit of our own question. One that shows it open after its end was on its way too long.
+
+        One that shows its end while it is open here tells of a run that this store, put back
+        from a backup, does not know: room and client were told of that end, and no later answer counts.
+        """
         if event.closes:
             places.show_closed(tx, question, event.ts)
+            if question.is_open:
+                change(tx, question, Undelivered(ENDED_BEFORE), after, self._means)
         elif question.shown_closed_ts is not None and not is_gone(question):
             edit_place_again(tx, question, after, self._means)
 
@@ -354,18 +363,19 @@ class Inbox:
                 return question
         return None
 
-    @staticmethod
     def _keep_foreign(
-        tx: Tx, event: ForeignQuestion | OwnQuestion, room: RoomState, code: Code | None, expires_at_ms: int
+        self, tx: Tx, event: ForeignQuestion | OwnQuestion, room: RoomState, code: Code | None, expires_at_ms: int
     ) -> None:
+        # Nobody may make bare answers unclear for ever; and whoever sends an event says when that was.
+        shown_ts = min(event.ts, self._means.clock.now_ms())
         tx.keep_foreign(
             Foreign(
                 event_id=event.event_id,
                 room_id=room.room_id,
                 sender=event.sender,
                 code=code,
-                shown_ts=event.ts,
-                expires_at_ms=min(expires_at_ms, event.ts + DAY_MS),  # nobody may make bare answers unclear for ever
+                shown_ts=shown_ts,
+                expires_at_ms=min(expires_at_ms, shown_ts + DAY_MS),
                 closed_ts=None,
             )
         )

@@ -77,7 +77,7 @@ def wait_ms(retry_after: str | None, now_ms: int) -> int | None:
         return min(LONGEST_RETRY_AFTER_MS, int(text[:MAX_DIGITS]) * 1000)
     try:
         at = parsedate_to_datetime(text)
-    except ValueError:
+    except (ValueError, OverflowError):  # no date, or one that no calendar has: a target may send anything
         return None
     at_ms = int(at.replace(tzinfo=at.tzinfo or UTC).timestamp() * 1000)
     return min(LONGEST_RETRY_AFTER_MS, max(0, at_ms - now_ms))

@@ -240,12 +240,23 @@ class Powers:
     default: int = 0
     """The level of everybody else."""
 
+    def of(self, user_id: UserId) -> int:
+        """An account's level."""
+        return self.users.get(user_id, self.default)
+
+    def least(self, other: Powers) -> Powers:
+        """For everybody the lower one of their levels here and there."""
+        named = self.users.keys() | other.users.keys()
+        users = {user_id: min(self.of(user_id), other.of(user_id)) for user_id in named}
+        return Powers(users=users, default=min(self.default, other.default))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Powered(Seen):
-    """An `m.room.power_levels` state event."""
+    """An `m.room.power_levels` state event. `before` are the levels that it replaced, None where it does not say."""
 
     powers: Powers
+    before: Powers | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -348,4 +359,4 @@ class RoomState:
         """Whether an account is known to have at least this power level."""
         if self.powers is None:
             return False
-        return user_id in self.creators or self.powers.users.get(user_id, self.powers.default) >= level
+        return user_id in self.creators or self.powers.of(user_id) >= level

@@ -102,7 +102,10 @@ def parse(event: object, *, own: UserId) -> RoomEvent | None:
         return _own(seen, event, content)
     if ts is None or "state_key" in event or _is_redacted(event):
         return Unheeded(**seen.fields)
-    return _foreign(seen, kind, content)
+    found = _foreign(seen, kind, content)
+    if isinstance(found, Said | Structured) and _is_edited_in_place(event, content):
+        return Unheeded(**seen.fields)
+    return found
 
 
 def parse_state(event: object) -> StateEvent | None:
@@ -263,7 +266,9 @@ def _state(seen: _Seen, event: Mapping[str, Any], content: Mapping[str, Any]) ->
         case "m.room.tombstone" if state_key == "":
             return Replaced(**seen.fields)
         case "m.room.power_levels" if state_key == "":
-            return Powered(**seen.fields, powers=powers_of(content))
+            replaced = _object(event.get("unsigned")).get("prev_content")
+            before = powers_of(replaced) if isinstance(replaced, dict) else None
+            return Powered(**seen.fields, powers=powers_of(content), before=before)
         case "m.room.create" if state_key == "":
             return Created(**seen.fields, creators=creators_of(content, seen.sender))
         case _:
@@ -315,6 +320,22 @@ def _is_edit(content: Mapping[str, Any]) -> bool:
 def _edited(content: Mapping[str, Any]) -> EventId | None:
     found = _id(_object(content.get("m.relates_to")).get("event_id"))
     return None if found is None else EventId(found)
+
+
+def _is_edited_in_place(event: Mapping[str, Any], content: Mapping[str, Any]) -> bool:
+    """Whether a message comes with what an edit made of it: then nobody knows what was said; an edit decides nothing.
+
+    Until version 1.6 of the specification servers gave an event so, and with it less than the
+    whole edit; since then they give both as they were sent. An encrypted edit replaces nothing.
+    https://spec.matrix.org/latest/client-server-api/#server-side-aggregation-of-mreplace-relationships
+    """
+    edit = _object(_object(event.get("unsigned")).get("m.relations")).get("m.replace")
+    if not isinstance(edit, dict):
+        return False
+    if not isinstance(edit.get("content"), dict):
+        return True
+    new = edit["content"].get("m.new_content")
+    return isinstance(new, dict) and all(content.get(name) == value for name, value in new.items())
 
 
 def _is_redacted(event: Mapping[str, Any]) -> bool:

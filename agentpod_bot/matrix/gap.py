@@ -1,4 +1,4 @@
-"""The events that a `limited` timeline left out, paged back so that no answer in them is lost."""
+"""The events before a timeline that were not read, paged back so that no answer in them is lost."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ class Past(Protocol):
 
 
 async def missing(past: Past, part: Part, *, newest_seen: EventId | None, oldest_open_ts: int | None) -> list[object]:
-    """The raw events before a limited timeline, oldest first, back to the newest processed one.
+    """The raw events before a timeline, oldest first, back to the newest processed one.
 
     Where none was processed yet: back to a minute before the oldest open question, and
     nothing where none is open. A `MatrixError` means that the gap is not filled: the
     response must not be handled then. Only a left room that the homeserver refuses to
     show (for good) counts as having no gap.
     """
-    if not part.limited or newest_seen in {event_id_of(event) for event in part.timeline}:
+    if newest_seen in {event_id_of(event) for event in part.timeline}:
         return []
     if newest_seen is None and oldest_open_ts is None:
         return []
@@ -67,6 +67,8 @@ async def missing(past: Past, part: Part, *, newest_seen: EventId | None, oldest
 
 async def _paged(past: Past, part: Part, newest_seen: EventId | None, oldest_open_ts: int | None) -> list[object]:
     token = part.prev_batch
+    if token is None and not part.limited:
+        return []
     if token is None:
         raise HomeserverUnavailable("a limited timeline without prev_batch", status=200)
     horizon = None if oldest_open_ts is None else oldest_open_ts - SLACK_MS

@@ -129,8 +129,11 @@ def _once(part: Part, past: Iterable[object]) -> dict[EventId, object]:
 
 
 def _read(event_id: EventId, event: object, own: UserId, openings: Mapping[EventId, Opening]) -> RoomEvent | None:
+    # What pages of the past do not show must not be the newest processed event, at which they end.
+    if not isinstance(event, dict) or event.get("type") not in TIMELINE_TYPES:
+        return None
     opening = openings.get(event_id)
-    if opening is None or not isinstance(event, dict):
+    if opening is None:
         return parse(event, own=own)
     return parse_opened(event, opening, own=own)
 

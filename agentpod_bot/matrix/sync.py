@@ -175,6 +175,10 @@ class SyncLoop:
         self._renew = renew
         self._opener = opener
         self._new_keys: frozenset[RoomKey] = frozenset()
+        self._read: frozenset[RoomId] = frozenset()
+        """Rooms of which this process has read everything since some event."""
+        self._will_have_read = self._read
+        """The same once the last response is handled."""
         self._renewed = False
         self._again = asyncio.Event()
         self._begun = 0
@@ -223,6 +227,7 @@ class SyncLoop:
             # The same response again brings no keys again: they are kept until what they open is handled.
             self._new_keys |= await self._opener.take(response)
         parts = parts_of(response, heard)
+        self._will_have_read = heard & (self._read | {part.room_id for part in parts})
         # What pages and decrypts takes its time, in which nothing may go out in clear any more.
         if switching := [room_batch(part, (), own) for part in parts if switches_on(part)]:
             self._handler.switched_on(switching)
@@ -250,7 +255,8 @@ class SyncLoop:
 
     async def _filled(self, part: Part, own: UserId) -> RoomBatch:
         past: list[object] = []
-        if part.limited:
+        # What was said in a room while it was not in the configuration no response ever brings.
+        if part.limited or part.room_id not in self._read:
             past = await missing(
                 self._source,
                 part,
@@ -289,6 +295,7 @@ class SyncLoop:
             self._failures = 0
             self._lost_position = False
         self._since = batch.next_batch
+        self._read = self._will_have_read
         self._new_keys = frozenset()
         self.last_good_sync = self._clock.monotonic()
         if self._asked == self._begun:

@@ -11,6 +11,7 @@ import copy
 import json
 import re
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -192,7 +193,7 @@ class Rooms:
 
 def _passes(event: Event, event_filter: Mapping[str, Any]) -> bool:
     types: Sequence[str] | None = event_filter.get("types")
-    return types is None or event.get("type") in types
+    return types is None or any(fnmatchcase(str(event.get("type")), wanted) for wanted in types)
 
 
 def has_float(value: object) -> bool:

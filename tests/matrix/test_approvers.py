@@ -611,6 +611,45 @@ async def test_power_that_was_taken_in_the_same_response_decides_nothing(levelle
         assert (await pod.now(question)).is_open
 
 
+def given(rig: Rig, person: UserId, *, before: dict[str, Any] | None) -> str:
+    """Give somebody the power, as a homeserver tells it: with the levels that stood before."""
+    unsigned = {} if before is None else {"prev_content": before}
+    return rig.hs.post(
+        rig.room, rig.owner, {"users": {person: 50}}, kind="m.room.power_levels", state_key="", unsigned=unsigned
+    )
+
+
+@pytest.mark.parametrize("before", [{"users": {}}, None])
+async def test_power_that_was_given_after_an_answer_does_not_make_it_one(
+    levelled: Rig, clock: FakeClock, before: dict[str, Any] | None
+) -> None:
+    """Both came while the bot was away: at the start it knows of the power before it reads the answer."""
+    rig = levelled
+    async with rig.run() as pod:
+        question = await pod.pending()
+    clock.advance(1_000)
+    answer = rig.say("1", rig.second, reply_to=question)
+    given(rig, rig.second, before=before)
+    async with rig.run() as pod:
+        await pod.handled(answer)
+        assert (await pod.now(question)).is_open
+        await pod.handled(rig.say("1", rig.second, reply_to=question))
+        assert (await pod.now(question)).status is Status.DECIDED
+
+
+async def test_power_that_was_there_before_an_answer_and_after_it_makes_it_one(levelled: Rig, clock: FakeClock) -> None:
+    rig = levelled
+    given(rig, rig.second, before={"users": {}})
+    async with rig.run() as pod:
+        question = await pod.pending()
+    clock.advance(1_000)
+    answer = rig.say("1", rig.second, reply_to=question)
+    given(rig, rig.second, before={"users": {rig.second: 50}})
+    async with rig.run() as pod:
+        await pod.handled(answer)
+        assert (await pod.now(question)).status is Status.DECIDED
+
+
 async def test_the_creators_of_a_room_of_version_12_outrank_every_level(levelled: Rig, clock: FakeClock) -> None:
     rig = levelled
     rig.hs.create(rig.room, by=rig.second, version="12", additional_creators=[rig.mallory])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -122,6 +123,52 @@ async def test_a_homeserver_with_a_fast_clock_does_not_end_the_quiet_after_anoth
         assert (await pod.now(second)).is_open
 
 
+@pytest.mark.parametrize("restarted", [False, True])
+async def test_a_question_that_stood_in_a_room_before_the_bot_listened_there_makes_bare_answers_unclear(
+    rig: Rig, clock: FakeClock, *, restarted: bool
+) -> None:
+    """The room shows two questions, whenever its route came into the configuration."""
+    other = RoomId(rig.hs.room(rig.pod, rig.owner, rig.mallory))
+    moved = replace(rig.policy, routes={ROUTE: replace(rig.policy.routes[ROUTE], room_id=other)})
+    async with AsyncExitStack() as runs:
+        pod = await runs.enter_async_context(rig.run())
+        await pod.pending()
+        rig.hs.post(other, rig.mallory, {**rig.questions()[0], "code": "Q9"})
+        clock.advance(MINUTE)
+        await pod.handled(rig.say("talk"))
+        if restarted:
+            await runs.aclose()
+            rig.policy = moved
+            pod = await runs.enter_async_context(rig.run())
+        pod.parts.world.policy = moved
+        await pod.parts.rooms.settle()
+        question = await pod.pending()
+        clock.advance(5_000)
+        await pod.handled(rig.hs.say(other, rig.owner, "1"))
+        assert (await pod.now(question)).is_open
+
+
+async def test_a_question_that_was_asked_while_the_bot_did_not_listen_makes_bare_answers_unclear(
+    rig: Rig, clock: FakeClock
+) -> None:
+    other = RoomId(rig.hs.room(rig.pod, rig.owner))
+    here = rig.policy
+    there = replace(here, routes={ROUTE: replace(here.routes[ROUTE], room_id=other)})
+    async with rig.run() as pod:
+        await pod.handled(rig.say("talk"))
+    rig.policy = there
+    async with rig.run() as pod:
+        first = await pod.pending()
+        rig.hs.post(rig.room, rig.mallory, {**rig.questions()[0], "code": "Q9"})
+        await pod.handled(rig.hs.say(other, rig.owner, "3", reply_to=first.event_id))
+        pod.parts.world.policy = here
+        await pod.parts.rooms.settle()
+        question = await pod.pending()
+        clock.advance(5_000)
+        await pod.handled(rig.say("1"))
+        assert (await pod.now(question)).is_open
+
+
 async def test_a_redacted_question_of_another_account_stands_in_nobodys_way(rig: Rig, clock: FakeClock) -> None:
     async with rig.run() as pod:
         question = await pod.pending()
@@ -132,14 +179,15 @@ async def test_a_redacted_question_of_another_account_stands_in_nobodys_way(rig:
         await pod.when(question, lambda now: now.status is Status.DECIDED)
 
 
+@pytest.mark.parametrize("ts", [None, 2**53 - 1])
 async def test_another_accounts_question_makes_bare_answers_unclear_for_a_day_at_most(
-    rig: Rig, clock: FakeClock
+    rig: Rig, clock: FakeClock, ts: int | None
 ) -> None:
     async with rig.run() as pod:
         first = await pod.pending()
         content = copy.deepcopy(rig.questions()[0]) | {"code": "Q9"}
         content["subject"]["expires_at"] = "9999-01-01T00:00:00Z"
-        await pod.handled(rig.hs.post(rig.room, rig.mallory, content))
+        await pod.handled(rig.hs.post(rig.room, rig.mallory, content, ts=ts))
         await pod.parts.broker.cancel(CALLER, first.key.request_id)
         await rig.hs.until(lambda: rig.outcomes(first))
         clock.advance(DAY + 60_000)
@@ -238,6 +286,33 @@ async def test_false_dates_do_not_end_the_search_for_what_a_gap_holds() -> None:
 
 
 # Silence where a reason is owed, and wrong statements
+
+
+async def test_no_event_that_pages_of_the_past_leave_out_has_the_whole_room_paged_back(
+    rig: Rig, clock: FakeClock
+) -> None:
+    """Anybody can send such an event, and then enough for a gap."""
+    for number in range(1_000):
+        rig.say(f"talk {number}", rig.mallory)
+    async with rig.run() as pod:
+        question = await pod.pending()
+        together = asyncio.Event()
+        held = rig.hs.hold("GET", "/sync", together)
+        rig.say("talk")
+        await held.hit.wait()
+        last = rig.say("talk")
+        rig.hs.post(rig.room, rig.mallory, {}, kind="m.key.verification.done")
+        together.set()
+        await pod.handled(last)
+        clock.advance(1_000)
+    answer = rig.say("1", reply_to=question)
+    for number in range(60):
+        rig.say(f"talk {number}", rig.mallory)
+    pages = rig.hs.count("GET", "/messages")
+    async with rig.run() as pod:
+        await pod.handled(answer)
+        assert (await pod.now(question)).status is Status.DECIDED
+    assert rig.hs.count("GET", "/messages") == pages + 1
 
 
 async def test_a_question_that_lapsed_while_we_were_down_is_said_to_have_expired_when_it_did(

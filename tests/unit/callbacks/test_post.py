@@ -99,6 +99,7 @@ async def test_while_secrets_are_changed_a_receiver_with_either_takes_it() -> No
         (answer(500), Failed(Why.SERVER_ERROR, 500)),
         (answer(404), Failed(Why.REFUSED, 404)),
         (answer(429, "Retry-After: 7"), Failed(Why.RATE_LIMITED, 429, 7_000)),
+        (answer(503, "Retry-After: Mon, 01 Jan 99999999999999999999 00:00:00 GMT"), Failed(Why.SERVER_ERROR, 503)),
         (answer(503, "Retry-After: 9"), Failed(Why.SERVER_ERROR, 503, 9_000)),
         (b"", Failed(Why.UNREACHABLE)),
         (b"HTTP/1.1 200", Failed(Why.UNREACHABLE)),

@@ -56,6 +56,8 @@ def test_retry_after_is_heeded_with_429_and_503(status: int, heeded: int | None)
         ("1.5", None),
         ("soon", None),
         ("²", None),
+        ("Mon, 01 Jan 99999999999999999999 00:00:00 GMT", None),
+        ("Mon, 26 Oct 2026 08:00:30 +99999999999999", None),
     ],
 )
 def test_retry_after_is_seconds_or_a_date_and_never_more_than_a_day(text: str | None, expected: int | None) -> None:

@@ -179,6 +179,31 @@ def test_an_edit_of_nothing_is_no_answer_either(target: Any) -> None:
     assert seen(event(edit(text(), target), sender=POD)) == OwnOther(**BY_POD)
 
 
+NEWER = {"event_id": "$n", "content": edit(text("* 1"), "$e")}
+OLDER = {"event_id": "$n", "origin_server_ts": TS, "sender": OWNER}
+
+
+@pytest.mark.parametrize("bundled", [NEWER, OLDER])
+def test_a_message_that_comes_with_what_an_edit_made_of_it_is_no_answer(bundled: dict[str, Any]) -> None:
+    """Nobody knows what was said at first: it may have been a rejection."""
+    unsigned = {"m.relations": {"m.replace": bundled}}
+    assert seen(event(text("1"), unsigned=unsigned)) == Unheeded(**SEEN)
+    answer = text("1", suite_event_type="dev.agentpod.permission.answer.v2")
+    assert seen(event(answer, unsigned=unsigned)) == Unheeded(**SEEN)
+
+
+def test_a_message_that_was_edited_later_and_comes_as_it_was_sent_counts_as_it_was_sent() -> None:
+    raw = event(text("3"), unsigned={"m.relations": {"m.replace": NEWER}})
+    assert seen(raw) == Said(**SEEN, body="3")
+    encrypted = {"event_id": "$n", "content": {"ciphertext": "…"}}
+    assert seen(event(text("3"), unsigned={"m.relations": {"m.replace": encrypted}})) == Said(**SEEN, body="3")
+
+
+@pytest.mark.parametrize("relations", [7, [], {"m.replace": 7}, {"m.thread": {"count": 1}}, {"m.replace": None}])
+def test_other_bundled_relations_keep_no_message_from_being_read(relations: Any) -> None:
+    assert seen(event(text("3"), unsigned={"m.relations": relations})) == Said(**SEEN, body="3")
+
+
 def test_an_own_edit_closes_only_with_an_outcome_receipt() -> None:
     content = edit(text(suite_event_type="dev.agentpod.permission.outcome.v2"))
     assert seen(event(content, sender=POD)) == OwnEdit(**BY_POD, target=EventId("$q"), closes=True)

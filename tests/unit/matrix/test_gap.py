@@ -70,13 +70,17 @@ async def test_a_gap_is_paged_back_to_the_newest_processed_event() -> None:
     assert past.asked == ["1000", "900", "800"]
 
 
+async def test_what_is_before_a_timeline_that_left_nothing_out_is_read_too_where_it_is_asked_for() -> None:
+    assert await numbers(Past(), part(limited=False), newest=742) == list(range(743, 1001))
+
+
 async def test_short_pages_make_no_difference() -> None:
     assert await numbers(Past(page_size=7), newest=742) == list(range(743, 1001))
 
 
 @pytest.mark.parametrize(
     ("of", "newest", "open_ts"),
-    [(part(limited=False), 5, 5), (part(), None, None), (part(), 1001, 5)],
+    [(part(limited=False, prev_batch=None), 5, 5), (part(), None, None), (part(), 1001, 5)],
 )
 async def test_nothing_is_asked_for_where_nothing_is_missing_or_needed(
     of: Part, newest: int | None, open_ts: int | None
