@@ -557,6 +557,45 @@ async def test_a_cut_questions_file_is_in_the_new_room_before_anybody_can_approv
         assert len(files) == 1
 
 
+async def test_where_the_file_cannot_be_uploaded_again_the_new_room_hears_all_the_same_that_it_is_asked_again(
+    rig: Rig, clock: FakeClock
+) -> None:
+    async with rig.run() as pod:
+        question = await pod.pending(preview=LONG)
+        await pod.when(question, lambda now: now.asked.attachment is Attachment.SHOWN)
+        rig.hs.answer_with("POST", "/upload", status=413, body={"errcode": "M_TOO_LARGE"})
+        now = await moved(rig, pod, question, clock)
+        assert now.asked.attachment is Attachment.FAILED
+        [again] = rig.questions(now.asked.room_id)
+        assert "Asked again, for its first room was replaced by this one." in again["body"]
+        assert "could not be uploaded" in again["body"]
+        assert {option["meaning"] for option in again["options"]} == {"reject"}
+
+
+async def test_a_copys_room_hears_of_the_option_that_was_taken_whatever_its_number_is_there(
+    rig: Rig, clock: FakeClock
+) -> None:
+    rig.with_second_route(after_ms=10 * MINUTE)
+    rig.with_route(follow_upgrades=True)
+    async with rig.run() as pod:
+        question = await pod.pending(preview=LONG, options=(ALLOW, REJECT))
+        clock.advance(10 * MINUTE)
+        await pod.parts.deadlines.escalate()
+        question = await pod.when(
+            question, lambda now: now.copy is not None and now.copy.attachment is Attachment.SHOWN
+        )
+        rig.hs.answer_with("POST", "/upload", status=413, body={"errcode": "M_TOO_LARGE"})
+        now = await moved(rig, pod, question, clock)
+        rig.hs.say(now.asked.room_id, rig.owner, "1", reply_to=now.event_id)  # all that is offered here: to reject
+        await decided(pod, question)
+        assert question.copy is not None
+        there = replace(question, event_id=question.copy.event_id)
+        await rig.hs.until(lambda: any("outcome" in edit for edit in rig.outcomes(there)))
+        outcome = rig.outcomes(there)[-1]
+        assert (outcome["option_id"], outcome["meaning"]) == ("reject_once", "reject")
+        assert outcome["body"].startswith("* Rejected by")
+
+
 async def test_a_copy_moves_with_its_own_route_and_the_question_stays(rig: Rig, clock: FakeClock) -> None:
     rig.with_second_route(after_ms=10 * MINUTE, follow_upgrades=True)
     async with rig.run() as pod:
