@@ -164,14 +164,15 @@ async def test_what_was_said_in_the_next_room_before_the_question_came_does_not_
         assert (await decided(pod, question)).status is Status.DECIDED
 
 
+@pytest.mark.parametrize("coded", [True, False])
 async def test_an_answer_in_the_old_room_that_can_be_read_only_after_the_move_decides_nothing_and_is_told_why(
-    rig: Rig, owner: E2EPerson, clock: FakeClock
+    rig: Rig, owner: E2EPerson, clock: FakeClock, *, coded: bool
 ) -> None:
     async with rig.run() as pod:
         question = await pod.pending()
         answer = {
             "msgtype": "m.text",
-            "body": f"1 {question.asked.code}",
+            "body": f"1 {question.asked.code}" if coded else "1",
             "m.relates_to": {"m.in_reply_to": {"event_id": question.event_id}},
         }
         await pod.handled(await owner.send_without_key(rig.room, answer))
