@@ -27,7 +27,7 @@ NEWER = RoomId("!newer")
 FOLLOWS = replace(OPS_ROUTE, follow_upgrades=True)
 BY_POWER = replace(FOLLOWS, approvers=frozenset({OWNER}), approver_level=50)
 THERE = replace(ROOM, room_id=NEW)
-TOMBSTONE = Successor(NEW, OWNER, ("hs.example",))
+TOMBSTONE = Successor(NEW, OWNER)
 ORIGIN = Origin(predecessor=OPS, creators=frozenset({OWNER}), speaks=True)
 POLICY_THERE = replace(POLICY, routes={ROUTE: FOLLOWS})
 
