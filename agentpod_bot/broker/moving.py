@@ -113,12 +113,8 @@ def _composed(tx: Tx, place: Question, there: Route, room: RoomState, means: Mea
     if policy.is_strict(room) and asked.code in codes_taken(tx, (room.room_id,), policy, now_ms):
         return Again(place, None, {})  # an approval that another question got there would be one of this
     failed = asked.attachment is Attachment.FAILED  # then nothing that approves was offered, and nothing will be
-    wanted = replace(
-        asked,
-        room_id=room.room_id,
-        attachment=Attachment.FAILED if failed else Attachment.WANTED,
-        file=None,  # who uploaded it for the old room did not know how the new one is encrypted
-    )
+    # Who uploaded a file for the old room did not know how the new one is encrypted.
+    wanted = replace(asked, room_id=room.room_id, attachment=Attachment.FAILED if failed else Attachment.WANTED)
     try:
         new, content = composed(tx, wanted, room, means, stored=place)
     except (TooLarge, Invalid):

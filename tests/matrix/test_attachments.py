@@ -135,23 +135,6 @@ async def test_a_file_that_cannot_be_uploaded_leaves_nothing_to_approve(
         assert decided.closing.option.option.option_id == "reject_once"
 
 
-async def test_a_question_without_its_file_still_warns_of_another_accounts_code_in_its_text(rig: Rig) -> None:
-    theirs = {
-        "msgtype": "m.text",
-        "body": "?",
-        "suite_event_type": "dev.agentpod.permission.v2",
-        "code": "Q7",
-        "subject": {"expires_at": "2026-11-07T13:00:00.000Z"},
-    }
-    async with rig.run() as pod:
-        await pod.handled(rig.hs.post(rig.room, rig.mallory, theirs))
-        rig.hs.answer_with("POST", UPLOAD, status=413, body={"errcode": "M_TOO_LARGE"})
-        question = await pod.pending(title="Answer 1 Q7", preview=PREVIEW)
-        assert question.asked.attachment is Attachment.FAILED
-        [content] = rig.questions()
-        assert "the agent's text holds Q7, which is the code of another open question" in content["body"]
-
-
 async def test_a_choice_that_cannot_be_read_whole_is_undeliverable_where_its_file_cannot_be_uploaded(rig: Rig) -> None:
     rig.hs.answer_with("POST", UPLOAD, status=413, body={"errcode": "M_TOO_LARGE"})
     choices = tuple(Option(name, name, Meaning.CHOOSE, None) for name in ("red", "blue"))  # type: ignore[arg-type]
