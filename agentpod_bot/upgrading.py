@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from agentpod_bot.core.ids import EventId, RoomId, RouteName, Row
     from agentpod_bot.core.model import Attachment, Question
-    from agentpod_bot.core.upgrades import Moves
+    from agentpod_bot.core.upgrades import Moves, Tombstone
 
 
 class UpgradeTx(Protocol):
@@ -17,8 +17,16 @@ class UpgradeTx(Protocol):
         """Whether the room's tombstone was processed: what is processed from then on came after it."""
         ...
 
-    def mark_replaced(self, room_id: RoomId) -> None:
-        """Remember that the room's tombstone was processed; that is never undone."""
+    def tombstone(self, room_id: RoomId) -> Tombstone | None:
+        """What the room's latest processed tombstone said; None where none was processed."""
+        ...
+
+    def mark_replaced(self, room_id: RoomId, tombstone: Tombstone) -> None:
+        """Remember that the room's tombstone was processed; that is never undone.
+
+        The room that the latest one names counts; what was once known of the room stays
+        known where a later one does not say it.
+        """
         ...
 
     def moves(self) -> Moves:

@@ -22,6 +22,7 @@ from agentpod_bot.core.ids import ClientName, EventId, OptionId, RequestId, Room
 from agentpod_bot.core.kept import Priority
 from agentpod_bot.core.model import Attachment, Claim, Copy, Hold, Outcome, Progress, Via, Vote
 from agentpod_bot.core.room import Device, Undecrypted, UnreadNotice
+from agentpod_bot.core.upgrades import Successor, Tombstone
 from agentpod_bot.store.database import open_store
 from agentpod_bot.store.schema import known_schemas
 from tests.unit.store.examples import (
@@ -163,7 +164,7 @@ def copied(tx: Tx, *rows: Row) -> None:
 
 def moved(tx: Tx, stored: Question) -> None:
     """A question that was asked again in the room that replaced its own."""
-    tx.mark_replaced(ROOM)
+    tx.mark_replaced(ROOM, Tombstone(Successor(NEXT_ROOM, OWNER), encrypted=True))
     tx.keep_move(stored.asked.route, ROOM, NEXT_ROOM, T0 + 7)
     tx.leave(stored, NEXT_ROOM, Attachment.NONE, T0 + 7)
     tx.post_left(stored.row, ROOM, EventId("$left"), T0 + 8)
@@ -192,6 +193,7 @@ def readout(tx: Tx) -> dict[str, Any]:
         "seen": [tx.seen(EventId(name)) for name in ("$one", "$two", "$three")],
         "newest_seen": tx.newest_seen(ROOM),
         "replaced": [tx.is_replaced(room_id) for room_id in (ROOM, NEXT_ROOM)],
+        "tombstones": [tx.tombstone(room_id) for room_id in (ROOM, NEXT_ROOM)],
         "moves": [[*left, entered] for left, entered in tx.moves().items()],
         "left": tx.left_in(ROOM, since_ms=T0),
         "undecrypted": tx.undecrypted(None, since_ms=0),

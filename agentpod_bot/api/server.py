@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import socket
-import stat
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, assert_never
 
@@ -16,14 +13,12 @@ from agentpod_bot.api.calls import LIMITS, STOPPING
 from agentpod_bot.api.connection import Connection
 from agentpod_bot.api.crowd import BACKLOG, Crowd
 from agentpod_bot.errors import ConfigurationError
+from agentpod_bot.unix_socket import Bound, bind
 
 if TYPE_CHECKING:
     from pathlib import Path
     from types import TracebackType
     from typing import Self
-
-OWNER_ONLY = 0o600
-NOT_FOR_OTHERS = 0o177
 
 log = structlog.get_logger(__name__)
 
@@ -57,7 +52,7 @@ class Server:
         self._runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=stop_within_s / 2)
         self._crowd = Crowd(app[LIMITS].connections)
         self._listener: asyncio.Server | None = None
-        self._inode: tuple[int, int] | None = None
+        self._bound: Bound | None = None
 
     @property
     def port(self) -> int:
@@ -95,7 +90,8 @@ class Server:
         if listener is None:
             return
         listener.close()
-        self._remove_socket()
+        if self._bound is not None:
+            self._bound.remove()
         await self._runner.cleanup()
         await asyncio.sleep(0)  # the closed connections' tasks end in the loop's next turn
 
@@ -126,67 +122,13 @@ class Server:
             raise ConfigurationError(f"http.listen: cannot listen on {host} port {port}: {fault.strerror}") from fault
 
     async def _listen_on_socket(self, path: Path) -> asyncio.Server:
-        listening, self._inode = _bound(path)
-        return await asyncio.get_running_loop().create_unix_server(self._connection, sock=listening, backlog=BACKLOG)
+        self._bound = bind(path, setting="http.socket")
+        return await asyncio.get_running_loop().create_unix_server(
+            self._connection, sock=self._bound.socket, backlog=BACKLOG
+        )
 
     def _connection(self) -> Connection:
         manager = self._runner.server
         if manager is None:  # accepted in the same turn of the loop in which the server was stopped
             raise ConnectionAbortedError("the server is stopped")
         return Connection(manager, loop=asyncio.get_running_loop(), limits=self._app[LIMITS], crowd=self._crowd)
-
-    def _remove_socket(self) -> None:
-        """Remove our socket file, unless another stands in its place by now."""
-        if not isinstance(self._listen, Unix):
-            return
-        try:
-            ours = _identity(self._listen.path) == self._inode
-        except FileNotFoundError:
-            return
-        if ours:
-            self._listen.path.unlink(missing_ok=True)
-
-
-def _bound(path: Path) -> tuple[socket.socket, tuple[int, int]]:
-    """Bind a Unix socket of mode 0600; return it and the identity of its file. Raises `ConfigurationError`."""
-    _make_way(path)
-    bound = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    # The mode must be right before anyone can connect, so the umask makes it and not a later chmod.
-    umask = os.umask(NOT_FOR_OTHERS)
-    try:
-        bound.settimeout(0)
-        bound.bind(str(path))
-    except OSError as fault:
-        bound.close()
-        raise ConfigurationError(f"http.socket: cannot listen on {path}: {fault.strerror or fault}") from fault
-    finally:
-        os.umask(umask)
-    path.chmod(OWNER_ONLY)
-    return bound, _identity(path)
-
-
-def _identity(path: Path) -> tuple[int, int]:
-    status = path.lstat()
-    return status.st_dev, status.st_ino
-
-
-def _make_way(path: Path) -> None:
-    """Remove a socket file that a process left behind; one on which somebody listens is refused."""
-    try:
-        mode = path.lstat().st_mode
-    except FileNotFoundError:
-        return
-    except OSError as fault:
-        raise ConfigurationError(f"http.socket: cannot look at {path}: {fault.strerror}") from fault
-    if not stat.S_ISSOCK(mode):
-        raise ConfigurationError(f"http.socket: {path} exists and is no socket")
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-        probe.settimeout(0)
-        try:
-            probe.connect(str(path))
-        except ConnectionRefusedError:
-            path.unlink(missing_ok=True)
-            return
-        except OSError as fault:  # a full backlog, or not our file: either way somebody's
-            raise ConfigurationError(f"http.socket: {path} is in use: {fault.strerror}") from fault
-    raise ConfigurationError(f"http.socket: another process listens on {path}")

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 import structlog
 
 from agentpod_bot.broker.change import FILE, QUESTION, UPLOAD, After, Means, audit
-from agentpod_bot.broker.reminders import approvers_there, plan_reminder
-from agentpod_bot.broker.submit import codes_beside, codes_taken
+from agentpod_bot.broker.composing import composed
+from agentpod_bot.broker.reminders import plan_reminder
+from agentpod_bot.broker.submit import codes_taken
 from agentpod_bot.core.copies import offers_alike, places
 from agentpod_bot.core.kept import Priority
 from agentpod_bot.core.model import Attachment, Copy, Status
@@ -22,7 +23,6 @@ from agentpod_bot.core.policy import check_reachable
 from agentpod_bot.core.votes import check_decidable
 from agentpod_bot.errors import AgentpodError, Invalid, TooLarge, Unavailable
 from agentpod_bot.render.attachment import fits
-from agentpod_bot.render.question import compose
 
 if TYPE_CHECKING:
     from agentpod_bot.broker.commit import Commit
@@ -110,14 +110,7 @@ def escalate(tx: Tx, question: Question, *, after: After, means: Means) -> None:
         same = masked == asked.masked and fits(file, encrypted=room.encrypted is True)
         attachment, file = (Attachment.UPLOADED, file) if same else (Attachment.WANTED, None)
     there = replace(asked, route=target.name, room_id=target.room_id, masked=masked, attachment=attachment, file=file)
-    new, content = compose(
-        there,
-        mentions=approvers_there(target, room),
-        other_codes=codes_beside(tx, target.room_id, now_ms) - {asked.code},
-        quorum=target.quorum,
-        needs_code=policy.is_strict(room),
-        copied_from=asked.route,
-    )
+    new, content = composed(tx, there, room, means, stored=question)
     if not offers_alike(new.offered, asked.offered):
         raise TooLarge("preview", f"the question cannot be shown on route {target.name} with the same options")
     check_decidable(policy, target, room, new)

@@ -67,6 +67,7 @@ from agentpod_bot.core.scene import (
 )
 from agentpod_bot.core.structured import judge_structured
 from agentpod_bot.core.trust import as_vouched, ends_something
+from agentpod_bot.core.upgrades import Successor, Tombstone
 from agentpod_bot.errors import MatrixError, StoreUnavailable, Unavailable
 
 if TYPE_CHECKING:
@@ -187,8 +188,9 @@ class Inbox:
         if room.encrypted:
             tx.mark_encrypted(part.room_id, judged=True)
         now = replace(room, encrypted=False) if was_clear else room
-        if not any(isinstance(event, Replaced) for event in new.timeline) and _has_tombstone(part):
-            tx.mark_replaced(part.room_id)
+        before = next((event for event in part.state if isinstance(event, Replaced)), None)
+        if before is not None and not any(isinstance(event, Replaced) for event in new.timeline):
+            tx.mark_replaced(part.room_id, _tombstone(before, room))
         now = replace(now, replaced=tx.is_replaced(part.room_id))  # what came before the tombstone was in time
         for event in part.recovered:
             self._recover(tx, event, replace(room, replaced=now.replaced), after)
@@ -197,7 +199,7 @@ class Inbox:
                 now = replace(room, replaced=now.replaced)
             self._process(tx, event, replace(now, powers=powers), after)
             if isinstance(event, Replaced):
-                tx.mark_replaced(part.room_id)
+                tx.mark_replaced(part.room_id, _tombstone(event, room))
                 now = replace(now, replaced=True)
         return room
 
@@ -447,5 +449,6 @@ def _entered(parts: Iterable[RoomBatch], own: UserId) -> frozenset[RoomId]:
     )
 
 
-def _has_tombstone(part: RoomBatch) -> bool:
-    return any(isinstance(event, Replaced) for event in part.state)
+def _tombstone(event: Replaced, room: RoomState) -> Tombstone:
+    named = None if event.successor is None else Successor(event.successor, event.sender)
+    return Tombstone(named, encrypted=room.encrypted)

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from agentpod_bot.broker import places
 from agentpod_bot.broker.change import QUESTION, UPLOAD, After, Means, audit, change, show_again
-from agentpod_bot.broker.reminders import approvers_there, plan_reminder
-from agentpod_bot.broker.submit import codes_beside, codes_taken
+from agentpod_bot.broker.composing import composed
+from agentpod_bot.broker.reminders import plan_reminder
+from agentpod_bot.broker.submit import codes_taken
 from agentpod_bot.core import copies
 from agentpod_bot.core.kept import AuditRow, Priority
 from agentpod_bot.core.lifecycle import Undelivered
@@ -24,7 +25,6 @@ from agentpod_bot.core.votes import check_decidable
 from agentpod_bot.errors import Invalid, TooLarge, Unavailable
 from agentpod_bot.render.notices import followed
 from agentpod_bot.render.outcome import moved_message
-from agentpod_bot.render.question import compose
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -110,31 +110,18 @@ def show_moved(tx: Tx, row: Row, room_id: RoomId, after: After, means: Means) ->
 def _composed(tx: Tx, place: Question, there: Route, room: RoomState, means: Means) -> Again:
     """How a question is asked in the new room. Raises `Unavailable` where nobody there could decide it."""
     asked, policy, now_ms = place.asked, means.world.policy, means.clock.now_ms()
-    guarded, is_strict = policy.on_behalf(there, place), policy.is_strict(room)
-    if is_strict and asked.code in codes_taken(tx, (room.room_id,), policy, now_ms):
+    if policy.is_strict(room) and asked.code in codes_taken(tx, (room.room_id,), policy, now_ms):
         return Again(place, None, {})  # an approval that another question got there would be one of this
     failed = asked.attachment is Attachment.FAILED  # then nothing that approves was offered, and nothing will be
-    wanted = replace(
-        asked,
-        room_id=room.room_id,
-        attachment=Attachment.FAILED if failed else Attachment.WANTED,
-        file=None,  # who uploaded it for the old room did not know how the new one is encrypted
-    )
+    # Who uploaded a file for the old room did not know how the new one is encrypted.
+    wanted = replace(asked, room_id=room.room_id, attachment=Attachment.FAILED if failed else Attachment.WANTED)
     try:
-        new, content = compose(
-            wanted,
-            mentions=approvers_there(there, room),
-            other_codes=codes_beside(tx, room.room_id, now_ms) - {asked.code},
-            quorum=guarded.quorum,
-            needs_code=is_strict,
-            copied_from=None if place.original is None else place.whole.asked.route,
-            again=True,
-        )
+        new, content = composed(tx, wanted, room, means, stored=place)
     except (TooLarge, Invalid):
         return Again(place, None, {})
     if not copies.offers_alike(new.offered, asked.offered):
         return Again(place, None, {})
-    check_decidable(policy, guarded, room, new)
+    check_decidable(policy, policy.on_behalf(there, place), room, new)
     return Again(place, new, content)
 
 

@@ -379,7 +379,7 @@ class Outbox:
             await self._later(effect, SHUT_RETRY_MS, UPLOAD, error.code, counted=False)
         except HomeserverUnavailable as error:
             if effect.effect == UPLOAD and effect.attempts >= MOST_TRIES:
-                await self._uploads.fail(effect, question, error)
+                await self._uploads.fail(effect, question, room, error)
                 return
             wait_ms = self._backoff_ms(effect.attempts)
             self._pause(effect.room_id, wait_ms)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from agentpod_bot.broker.change import QUESTION, UPLOAD, After, Means, audit, change
-from agentpod_bot.broker.reminders import approvers_there, plan_reminder
+from agentpod_bot.broker.composing import composed
+from agentpod_bot.broker.reminders import plan_reminder
 from agentpod_bot.core.codes import fresh_code
 from agentpod_bot.core.digest import content_key, digest
 from agentpod_bot.core.ids import RequestId
@@ -17,7 +18,6 @@ from agentpod_bot.core.policy import Trust, check_caps, check_reachable
 from agentpod_bot.core.text import folded
 from agentpod_bot.core.votes import check_decidable
 from agentpod_bot.errors import Invalid, RequestClosed, RequestIdReused, Unavailable
-from agentpod_bot.render.question import compose
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -123,13 +123,7 @@ def submit(
         harness=harness,
         hold=asked.hold,
     )
-    new, content = compose(
-        bare,
-        mentions=approvers_there(route, room),
-        other_codes=codes_beside(tx, route.room_id, now_ms, in_room=in_room),
-        quorum=route.quorum,
-        needs_code=world.policy.is_strict(room),
-    )
+    new, content = composed(tx, bare, room, means, in_room=in_room)
     check_decidable(means.world.policy, route, room, new)
     question = tx.insert(new)
     if question.asked.attachment is Attachment.WANTED:
@@ -140,15 +134,6 @@ def submit(
     after.rooms.add(route.room_id)
     after.clients.add(client)
     return Submitted(question, created=True)
-
-
-def codes_beside(
-    tx: Tx, room_id: RoomId, now_ms: int, *, in_room: tuple[Question, ...] | None = None
-) -> frozenset[Code]:
-    """Codes of all questions that are open in a room, of ours and of other accounts; `in_room` are ours, if known."""
-    ours = tx.open_questions(room_id=room_id) if in_room is None else in_room
-    alive = [f for f in tx.foreign(room_id, since_ms=now_ms) if f.closed_ts is None and f.expires_at_ms >= now_ms]
-    return frozenset(code for code in (*(q.asked.code for q in ours), *(f.code for f in alive)) if code is not None)
 
 
 def codes_taken(tx: Tx, rooms: Iterable[RoomId], policy: Policy, now_ms: int) -> frozenset[Code]:

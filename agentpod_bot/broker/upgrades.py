@@ -165,7 +165,7 @@ class Upgrades:
         hops = [start]
         left = {room_id for name, room_id in world.moves if name == route.name}
         while (old := world.room(hops[-1])) is not None and old.replaced:
-            tombstone = await self._homeserver.successor(old.room_id)
+            tombstone = await self._named_by(old)
             if tombstone is None:
                 return NotFollowed.UNNAMED
             if tombstone.room_id in hops or (tombstone.room_id in left and start not in left) or len(hops) > MOST_HOPS:
@@ -198,10 +198,32 @@ class Upgrades:
         room = world.room(tombstone.room_id)
         return room if room is not None and room.bot_joined else None
 
+    async def _named_by(self, room: RoomState) -> Successor | None:
+        """The room that a room's tombstone names. Raises `MatrixError`.
+
+        Of one that the bot is out of, the homeserver may say nothing: then it is what the
+        tombstone said when it was processed.
+        """
+        if room.bot_joined:
+            return await self._homeserver.successor(room.room_id)
+        try:
+            named = await self._homeserver.successor(room.room_id)
+        except Refused:
+            named = None
+        if named is None:
+            kept = await self._store.run(lambda tx: tx.tombstone(room.room_id))
+            named = None if kept is None else kept.successor
+        return named
+
     async def _remembered(self, room: RoomState) -> RoomState:
         """A room's state; one that ever was encrypted still is, whatever the homeserver says."""
         was = await self._store.run(lambda tx: tx.is_encrypted(room.room_id))
-        return replace(room, encrypted=True) if was else room
+        if was:
+            return replace(room, encrypted=True)
+        if room.encrypted is None and not room.bot_joined:
+            kept = await self._store.run(lambda tx: tx.tombstone(room.room_id))
+            return room if kept is None else replace(room, encrypted=kept.encrypted)
+        return room
 
     def _lives_in(self, name: RouteName, room_id: RoomId) -> bool:
         route = self._means.world.policy.routes.get(name)

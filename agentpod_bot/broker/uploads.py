@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, Any
 import structlog
 
 from agentpod_bot.broker.change import FILE, MESSAGE, QUESTION, UPLOAD, After, Means, change
+from agentpod_bot.broker.composing import composed
 from agentpod_bot.broker.places import attach, read
-from agentpod_bot.broker.reminders import approvers_there
 from agentpod_bot.core.kept import Priority
 from agentpod_bot.core.lifecycle import Undelivered
 from agentpod_bot.core.model import Attachment
 from agentpod_bot.errors import Invalid, Refused, TooLarge
 from agentpod_bot.render.attachment import CONTENT_TYPE, file_message, filename, fits, full_text
-from agentpod_bot.render.question import compose
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -59,15 +58,15 @@ class Uploads:
         except Refused as error:
             if effect.effect != UPLOAD:
                 raise
-            await self.fail(effect, question, error)
+            await self.fail(effect, question, room, error)
             return
         done = self._uploaded if effect.effect == UPLOAD else self._uploaded_again
         await self._commit(lambda tx, after: done(tx, after, effect, question, file=file))
 
-    async def fail(self, effect: Effect, question: Question, error: MatrixError) -> None:
+    async def fail(self, effect: Effect, question: Question, room: RoomState, error: MatrixError) -> None:
         """Have the question go out without its file: then nothing that approves is offered."""
         log.warning("upload_failed", room_id=effect.room_id, error=error.code, tries=effect.attempts)
-        await self._commit(lambda tx, after: self._failed(tx, after, effect, question))
+        await self._commit(lambda tx, after: self._failed(tx, after, effect, question, room))
 
     def _uploaded(self, tx: Tx, after: After, effect: Effect, question: Question, *, file: Mapping[str, Any]) -> None:
         tx.abandon(effect.effect_id, "uploaded")
@@ -85,7 +84,7 @@ class Uploads:
             tx.fill(effect.effect_id, file_message(replace(now, asked=replace(now.asked, file=file))))
         after.rooms.add(effect.room_id)
 
-    def _failed(self, tx: Tx, after: After, effect: Effect, question: Question) -> None:
+    def _failed(self, tx: Tx, after: After, effect: Effect, question: Question, room: RoomState) -> None:
         tx.abandon(effect.effect_id, "upload failed")
         if _left(tx, effect, question):
             return
@@ -93,13 +92,9 @@ class Uploads:
         if question.original is not None:
             tx.drop_copy(question.row)  # it would offer less than the question does; it is tried again later
             return
-        world = self._means.world
-        room, route = world.room(effect.room_id), world.policy.routes.get(question.asked.route)
-        mentions = approvers_there(route, room)
-        others = tx.codes(effect.room_id, since_ms=self._means.clock.now_ms() + 1) - {question.asked.code}
         bare = replace(question.asked, attachment=Attachment.FAILED)
         try:
-            new, content = compose(bare, mentions=mentions, other_codes=frozenset(others))
+            new, content = composed(tx, bare, room, self._means, stored=question)
         except (TooLarge, Invalid):
             change(tx, question, Undelivered("its full text could not be uploaded"), after, self._means)
             tx.drop_unsent(question.row, effect.room_id, QUESTION)

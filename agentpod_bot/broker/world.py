@@ -135,8 +135,9 @@ class World:
     async def refresh(self, room_id: RoomId) -> None:
         """Ask the homeserver for a room's state; asked again where a sync changed it meanwhile.
 
-        A room that was ever seen encrypted is encrypted, whatever the homeserver says now.
-        Raises `MatrixError`, and `StoreUnavailable` where that cannot be looked up or kept.
+        A room that was ever seen encrypted is encrypted, whatever the homeserver says now,
+        and one whose tombstone was processed is replaced. Raises `MatrixError`, and
+        `StoreUnavailable` where that cannot be looked up or kept.
         """
         while True:
             before = self._touched[room_id]
@@ -235,8 +236,9 @@ def _remembered(tx: Tx, room: RoomState) -> RoomState:
     if room.encrypted:
         tx.mark_encrypted(room.room_id, judged=False)  # its timeline may still show when that began
     elif room.encrypted is False and tx.is_encrypted(room.room_id):
-        return replace(room, encrypted=True)
-    return room
+        room = replace(room, encrypted=True)
+    # A tombstone is never taken back; whoever is out of the room may be told nothing of it.
+    return replace(room, replaced=True) if tx.is_replaced(room.room_id) else room
 
 
 def _after(room: RoomState, part: RoomBatch, own: UserId) -> RoomState:

@@ -129,12 +129,13 @@ def of_room(
         return
     if room.replaced:
         yield fail(what, f"the room {room.room_id} was replaced by another", "name the new room in the configuration")
-    if not room.bot_joined:
+    elif not room.bot_joined:
         yield fail(
             what,
             f"{policy.own} is not in the room {room.room_id}",
-            "have an approver invite it there; the daemon joins when it runs",
+            "have an approver invite it there: the daemon joins when it runs; if another room replaced it, name that",
         )
+    if not room.bot_joined:
         return
     match room.encrypted:
         case True if not room.encryption.is_megolm:

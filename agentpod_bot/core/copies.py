@@ -110,4 +110,5 @@ def _as_copied(whole: Question, copy: Copy) -> Question:
 
 
 def _printed_there(option: Offered, copy: Copy) -> Offered:
-    return next((each for each in copy.offered if each.position == option.position), option)
+    """The same option, whatever its number is there: one that lost its file offers fewer."""
+    return next((each for each in copy.offered if each.option == option.option), option)

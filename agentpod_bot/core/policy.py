@@ -223,7 +223,11 @@ def check_reachable(policy: Policy, route: Route, room: RoomState | None, *, can
         why = f", and it is not followed there, for {route.not_followed}" if route.not_followed else ""
         raise RoomReplaced(f"the room of route {route.name} was replaced by another one{why}", retry_after_s=60)
     if not room.bot_joined:
-        raise NotInRoom(f"the bot is not in the room of route {route.name}", retry_after_s=60)
+        raise NotInRoom(
+            f"the bot is not in the room of route {route.name}: an approver has to invite it there, or, "
+            "if another room replaced it, the configuration to name that one",
+            retry_after_s=60,
+        )
     match room.encrypted:
         case None:
             raise Unavailable(f"whether the room of route {route.name} is encrypted is not known yet")

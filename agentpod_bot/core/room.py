@@ -229,7 +229,9 @@ class EncryptionOn(Seen):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replaced(Seen):
-    """An `m.room.tombstone`: the room was upgraded."""
+    """An `m.room.tombstone`: the room was upgraded. `successor` is the room that it names, None where it names none."""
+
+    successor: RoomId | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -30,12 +30,27 @@ Moves = dict[tuple["RouteName", "RoomId"], "RoomId"]
 
 @dataclass(frozen=True, slots=True)
 class Successor:
-    """The room that a tombstone names. `servers` are those over which it may be joined."""
+    """The room that a tombstone names."""
 
     room_id: RoomId
     sender: UserId | None
     """Who sent the tombstone; None where the homeserver does not say."""
-    servers: tuple[str, ...]
+
+    @property
+    def servers(self) -> tuple[str, ...]:
+        """Servers over which it may be joined: that of whoever named it surely knows it."""
+        _, _, server = (self.sender or "").partition(":")
+        return (server,) if server else ()
+
+
+@dataclass(frozen=True, slots=True)
+class Tombstone:
+    """What a tombstone said when it was processed: later the bot may be out of the room, and cannot read it."""
+
+    successor: Successor | None
+    """None where it named none."""
+    encrypted: bool | None
+    """Whether the room was; None where that was not known."""
 
 
 @dataclass(frozen=True, slots=True)

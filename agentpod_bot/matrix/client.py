@@ -127,23 +127,25 @@ class MatrixClient:
     async def room_state(self, room_id: RoomId) -> RoomState:
         """Who is joined with which power, and whether the room is encrypted or replaced, asked anew.
 
-        A room that the bot may not look into is one that it is not joined to. Whether
-        it is encrypted is None where the homeserver did not say: then nothing may be sent;
-        the powers likewise: then nobody has any.
+        A room that the bot may not look into is one that it is not joined to; of one that
+        it has left, the state is that which it may still read. Whether it is encrypted is
+        None where the homeserver did not say: then nothing may be sent; the powers
+        likewise: then nobody has any.
         """
         try:
             members = await self._ask(self._nio.joined_members, room_id)
         except Refused as refused:
-            if refused.status in (403, NOT_FOUND):
-                return RoomState(room_id=room_id, joined=frozenset(), bot_joined=False, encrypted=None)
-            raise
-        match members:
-            case nio.JoinedMembersResponse(members=found):
-                joined = frozenset(UserId(member.user_id) for member in found)
-            case other:
-                raise unexpected(other)
+            if refused.status not in (403, NOT_FOUND):
+                raise
+            joined = frozenset[UserId]()
+        else:
+            match members:
+                case nio.JoinedMembersResponse(members=found):
+                    joined = frozenset(UserId(member.user_id) for member in found)
+                case other:
+                    raise unexpected(other)
         encrypted, encryption = await self._encryption(room_id)
-        replaced = await self._has_state(room_id, TOMBSTONE)
+        replaced = await self._is_replaced(room_id, is_joined=self._user_id in joined)
         powers, creators = await self._powers(room_id)
         return RoomState(
             room_id=room_id,
@@ -236,14 +238,13 @@ class MatrixClient:
             raise failure_of(transport.status, transport.headers, raw)
         return answer
 
-    async def _has_state(self, room_id: RoomId, event_type: str) -> bool:
+    async def _is_replaced(self, room_id: RoomId, *, is_joined: bool) -> bool:
         try:
-            await self._ask(self._nio.room_get_state_event, room_id, event_type)
-        except Refused as refused:
-            if refused.status == NOT_FOUND and refused.errcode == "M_NOT_FOUND":
-                return False
-            raise
-        return True
+            return await self._state(room_id, TOMBSTONE) is not None
+        except Refused:
+            if is_joined:
+                raise
+            return False  # a room that it never was in, or whose state it may read no longer
 
     async def _encryption(self, room_id: RoomId) -> tuple[bool | None, Encryption]:
         """Whether a room is encrypted, and how; None where the homeserver did not say."""

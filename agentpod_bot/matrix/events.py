@@ -11,7 +11,7 @@ import re
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypeGuard
 
-from agentpod_bot.core.ids import Code, EventId, RequestId, UserId
+from agentpod_bot.core.ids import Code, EventId, RequestId, RoomId, UserId
 from agentpod_bot.core.room import (
     Created,
     Encryption,
@@ -88,7 +88,11 @@ def parse(event: object, *, own: UserId) -> RoomEvent | None:
     """What a timeline event is, to the account `own`; None where it has no usable id or sender."""
     if not isinstance(event, dict):
         return None
-    event_id, sender, ts = _id(event.get("event_id")), _id(event.get("sender")), _ts(event.get("origin_server_ts"))
+    event_id, sender, ts = (
+        identifier(event.get("event_id")),
+        identifier(event.get("sender")),
+        _ts(event.get("origin_server_ts")),
+    )
     if event_id is None or sender is None:
         return None
     seen = _Seen(EventId(event_id), UserId(sender), ts or 0)
@@ -112,7 +116,7 @@ def parse_state(event: object) -> StateEvent | None:
     """What an event of a response's `state` is; None for all that says nothing to the bot."""
     if not isinstance(event, dict) or "state_key" not in event:
         return None
-    event_id, sender = _id(event.get("event_id")), _id(event.get("sender"))
+    event_id, sender = identifier(event.get("event_id")), identifier(event.get("sender"))
     if event_id is None or sender is None:
         return None
     seen = _Seen(EventId(event_id), UserId(sender), _ts(event.get("origin_server_ts")) or 0)
@@ -133,7 +137,7 @@ def inviter(state: object, *, own: UserId) -> UserId | None:
     for event in state if isinstance(state, list) else []:
         if not isinstance(event, dict) or event.get("type") != MEMBER or event.get("state_key") != own:
             continue
-        sender = _id(event.get("sender"))
+        sender = identifier(event.get("sender"))
         if sender is not None and _object(event.get("content")).get("membership") == Membership.INVITE:
             return UserId(sender)
     return None
@@ -141,7 +145,7 @@ def inviter(state: object, *, own: UserId) -> UserId | None:
 
 def event_id_of(event: object) -> EventId | None:
     """The id of a raw event, where it has a usable one."""
-    found = _id(event.get("event_id")) if isinstance(event, dict) else None
+    found = identifier(event.get("event_id")) if isinstance(event, dict) else None
     return None if found is None else EventId(found)
 
 
@@ -238,7 +242,7 @@ def _asks(content: Mapping[str, Any]) -> bool:
 
 def _reaction(seen: _Seen, content: Mapping[str, Any]) -> RoomEvent:
     relation = _object(content.get("m.relates_to"))
-    target, key = _id(relation.get("event_id")), relation.get("key")
+    target, key = identifier(relation.get("event_id")), relation.get("key")
     if relation.get("rel_type") != "m.annotation" or target is None or not isinstance(key, str):
         return Unheeded(**seen.fields)
     return Reacted(**seen.fields, target=EventId(target), key=key)
@@ -247,7 +251,7 @@ def _reaction(seen: _Seen, content: Mapping[str, Any]) -> RoomEvent:
 def _redaction(seen: _Seen, event: Mapping[str, Any], content: Mapping[str, Any]) -> RoomEvent:
     # Before room version 11 only the top level counts and the content is the sender's own;
     # since then homeservers copy the content's value to the top level. So the top goes first.
-    target = _id(event.get("redacts")) or _id(content.get("redacts"))
+    target = identifier(event.get("redacts")) or identifier(content.get("redacts"))
     return Unheeded(**seen.fields) if target is None else Redacted(**seen.fields, target=EventId(target))
 
 
@@ -255,7 +259,7 @@ def _state(seen: _Seen, event: Mapping[str, Any], content: Mapping[str, Any]) ->
     state_key = event.get("state_key")
     match event.get("type"):
         case "m.room.member":
-            user_id, membership = _id(state_key), content.get("membership")
+            user_id, membership = identifier(state_key), content.get("membership")
             if user_id is None or not isinstance(membership, str) or membership not in set(Membership):
                 return None
             return Membered(**seen.fields, user_id=UserId(user_id), membership=Membership(membership))
@@ -264,7 +268,8 @@ def _state(seen: _Seen, event: Mapping[str, Any], content: Mapping[str, Any]) ->
                 **seen.fields, encryption=encryption_of(content)
             )  # whatever it holds: clear text is over
         case "m.room.tombstone" if state_key == "":
-            return Replaced(**seen.fields)
+            named = identifier(content.get("replacement_room"))
+            return Replaced(**seen.fields, successor=None if named is None else RoomId(named))
         case "m.room.power_levels" if state_key == "":
             replaced = _object(event.get("unsigned")).get("prev_content")
             before = powers_of(replaced) if isinstance(replaced, dict) else None
@@ -309,7 +314,7 @@ def _names(content: Mapping[str, Any]) -> Names:
 
 
 def _target(relation: Mapping[str, Any]) -> EventId:
-    found = _id(relation.get("event_id"))
+    found = identifier(relation.get("event_id"))
     return UNREADABLE if found is None else EventId(found)
 
 
@@ -318,7 +323,7 @@ def _is_edit(content: Mapping[str, Any]) -> bool:
 
 
 def _edited(content: Mapping[str, Any]) -> EventId | None:
-    found = _id(_object(content.get("m.relates_to")).get("event_id"))
+    found = identifier(_object(content.get("m.relates_to")).get("event_id"))
     return None if found is None else EventId(found)
 
 
@@ -368,7 +373,7 @@ def _ts(value: object) -> int | None:
     return value if _is_int(value) and value >= 0 else None
 
 
-def _id(value: object) -> str | None:
+def identifier(value: object) -> str | None:
     """An identifier that can be kept: text of 1 to 255 characters, all of them plain."""
     if isinstance(value, str) and 0 < len(value) <= ID_LIMIT and value.isprintable():
         return value

@@ -10,7 +10,7 @@ from urllib.parse import quote, urlencode
 
 from agentpod_bot.core.ids import RoomId, UserId
 from agentpod_bot.core.upgrades import Origin, Successor
-from agentpod_bot.matrix.events import ID_LIMIT
+from agentpod_bot.matrix.events import identifier
 from agentpod_bot.matrix.powers import creators_of, first_powers, level_to_send, powers_of
 
 if TYPE_CHECKING:
@@ -30,26 +30,20 @@ def join_request(room_id: RoomId, servers: Sequence[str]) -> tuple[str, str]:
 
 
 def successor_in(tombstone: Mapping[str, Any] | None) -> Successor | None:
-    """The room that a tombstone names, by its whole event; None where it names none.
-
-    Whose event it is says which server surely knows the new room.
-    """
+    """The room that a tombstone names, by its whole event; None where it names none."""
     content, sender = _event(tombstone)
-    room_id = _identifier(content.get("replacement_room"))
-    if room_id is None:
-        return None
-    _, _, server = (sender or "").partition(":")
-    return Successor(RoomId(room_id), None if sender is None else UserId(sender), (server,) if server else ())
+    room_id = identifier(content.get("replacement_room"))
+    return None if room_id is None else Successor(RoomId(room_id), None if sender is None else UserId(sender))
 
 
 def origin_in(created: Mapping[str, Any] | None, levels: Mapping[str, Any] | None, *, own: UserId) -> Origin:
     """What a room's `m.room.create`, the whole event, and its power levels say of its beginning and of the bot."""
     content, sender = _event(created)
     predecessor = content.get("predecessor")
-    room_id = _identifier(predecessor.get("room_id")) if isinstance(predecessor, dict) else None
+    room_id = identifier(predecessor.get("room_id")) if isinstance(predecessor, dict) else None
     outranking = creators_of(content, sender)
     powers = first_powers(content, sender) if levels is None else powers_of(levels)
-    creators = {UserId(made) for made in (sender, _identifier(content.get("creator"))) if made is not None}
+    creators = {UserId(made) for made in (sender, identifier(content.get("creator"))) if made is not None}
     speaks = own in outranking or _level_of(own, powers) >= level_to_send(levels, MESSAGE)
     return Origin(None if room_id is None else RoomId(room_id), frozenset(creators | outranking), speaks)
 
@@ -63,8 +57,4 @@ def _event(event: Mapping[str, Any] | None) -> tuple[Mapping[str, Any], str | No
     if event is None:
         return {}, None
     content = event.get("content")
-    return (content, _identifier(event.get("sender"))) if isinstance(content, dict) else (event, None)
-
-
-def _identifier(value: object) -> str | None:
-    return value if isinstance(value, str) and 0 < len(value) <= ID_LIMIT and value.isprintable() else None
+    return (content, identifier(event.get("sender"))) if isinstance(content, dict) else (event, None)

@@ -8,9 +8,10 @@ from sqlalchemy import and_, bindparam, func, null, or_, select, update
 from sqlalchemy.dialects.sqlite import insert
 
 from agentpod_bot.core.copies import as_left
-from agentpod_bot.core.ids import EventId, RoomId, RouteName, Row
+from agentpod_bot.core.ids import EventId, RoomId, RouteName, Row, UserId
 from agentpod_bot.core.kept import Priority
 from agentpod_bot.core.model import Status
+from agentpod_bot.core.upgrades import Successor, Tombstone
 from agentpod_bot.store.questions import Questions
 from agentpod_bot.store.tables import (
     EffectState,
@@ -33,7 +34,18 @@ _q, _c, _l, _m = questions.c, copies.c, left_places.c, route_moves.c
 LEFT = "its room was replaced"
 
 _IS_REPLACED = select(replaced_rooms.c.room_id).where(replaced_rooms.c.room_id == bindparam("room_id"))
-_MARK_REPLACED = insert(replaced_rooms).on_conflict_do_nothing(index_elements=[replaced_rooms.c.room_id])
+_TOMBSTONE = select(replaced_rooms.c.successor, replaced_rooms.c.sender, replaced_rooms.c.encrypted).where(
+    replaced_rooms.c.room_id == bindparam("room_id")
+)
+_replaced = insert(replaced_rooms)
+_MARK_REPLACED = _replaced.on_conflict_do_update(
+    index_elements=[replaced_rooms.c.room_id],
+    set_={
+        "successor": _replaced.excluded.successor,
+        "sender": _replaced.excluded.sender,
+        "encrypted": func.coalesce(_replaced.excluded.encrypted, replaced_rooms.c.encrypted),
+    },
+)
 _MOVES = select(_m.route, _m.room_id, _m.successor)
 _KEEP_MOVE = insert(route_moves).on_conflict_do_nothing(index_elements=[_m.route, _m.room_id])
 _IN_TIME = and_(_q.closed_at_ms.is_(None), _q.expires_at_ms > bindparam("now_ms"))
@@ -103,9 +115,27 @@ class Successors(Questions):
         """Whether the room's tombstone was processed."""
         return self._first(_IS_REPLACED, {"room_id": room_id}) is not None
 
-    def mark_replaced(self, room_id: RoomId) -> None:
-        """Remember that the room's tombstone was processed."""
-        self._change(_MARK_REPLACED, {"room_id": room_id})
+    def tombstone(self, room_id: RoomId) -> Tombstone | None:
+        """What the room's tombstone said; None where none was processed."""
+        record = self._first(_TOMBSTONE, {"room_id": room_id})
+        if record is None:
+            return None
+        successor, sender, encrypted = record
+        named = None if successor is None else Successor(RoomId(successor), None if sender is None else UserId(sender))
+        return Tombstone(named, encrypted=encrypted)
+
+    def mark_replaced(self, room_id: RoomId, tombstone: Tombstone) -> None:
+        """Remember that the room's tombstone was processed, and what the latest one said."""
+        named = tombstone.successor
+        self._change(
+            _MARK_REPLACED,
+            {
+                "room_id": room_id,
+                "successor": None if named is None else named.room_id,
+                "sender": None if named is None else named.sender,
+                "encrypted": tombstone.encrypted,
+            },
+        )
 
     def moves(self) -> Moves:
         """Every step that a route made from one room into the next."""

@@ -316,6 +316,9 @@ replaced_rooms = Table(
     "replaced_rooms",
     metadata,
     Column("room_id", Text, primary_key=True),
+    Column("successor", Text),
+    Column("sender", Text),
+    Column("encrypted", Boolean),
 )
 
 route_moves = Table(

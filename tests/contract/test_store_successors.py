@@ -6,13 +6,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from agentpod_bot.core.ids import EventId, RoomId, RouteName, Row
+from agentpod_bot.core.ids import EventId, RoomId, RouteName, Row, UserId
 from agentpod_bot.core.kept import Priority
 from agentpod_bot.core.model import OPEN, Attachment, Copy, Outcome, Status
+from agentpod_bot.core.upgrades import Successor, Tombstone
 from tests.unit.store.examples import (
     MINUTE,
     OFFERED,
     OTHER_ROOM,
+    OWNER,
     ROOM,
     T0,
     effect,
@@ -62,10 +64,28 @@ def shown(tx: Tx, number: int = 1) -> Question:
 
 def test_a_replaced_room_is_remembered_for_good(tx: Tx) -> None:
     assert not tx.is_replaced(ROOM)
-    tx.mark_replaced(ROOM)
-    tx.mark_replaced(ROOM)
+    tx.mark_replaced(ROOM, Tombstone(None, encrypted=None))
+    tx.mark_replaced(ROOM, Tombstone(None, encrypted=None))
     tx.prune(T0 * 2)
     assert (tx.is_replaced(ROOM), tx.is_replaced(OTHER_ROOM)) == (True, False)
+
+
+@pytest.mark.parametrize("sender", [OWNER, None])
+@pytest.mark.parametrize("encrypted", [True, False, None])
+def test_what_a_tombstone_said_is_remembered(tx: Tx, sender: UserId | None, *, encrypted: bool | None) -> None:
+    assert tx.tombstone(ROOM) is None
+    said = Tombstone(Successor(NEW, sender), encrypted=encrypted)
+    tx.mark_replaced(ROOM, said)
+    tx.prune(T0 * 2)
+    assert (tx.tombstone(ROOM), tx.tombstone(OTHER_ROOM)) == (said, None)
+
+
+def test_the_latest_tombstone_says_which_room_is_next_and_unsays_nothing_of_the_old_one(tx: Tx) -> None:
+    tx.mark_replaced(ROOM, Tombstone(Successor(NEW, OWNER), encrypted=False))
+    tx.mark_replaced(ROOM, Tombstone(Successor(NEWER, None), encrypted=None))
+    assert tx.tombstone(ROOM) == Tombstone(Successor(NEWER, None), encrypted=False)
+    tx.mark_replaced(ROOM, Tombstone(None, encrypted=True))
+    assert tx.tombstone(ROOM) == Tombstone(None, encrypted=True)
 
 
 def test_of_two_moves_out_of_one_room_the_first_counts_and_each_route_goes_its_own_way(tx: Tx) -> None:

@@ -7,6 +7,7 @@ import shutil
 from collections import Counter
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 import pytest
 
@@ -309,6 +310,42 @@ async def test_once_encryption_is_switched_on_all_is_encrypted_and_only_what_is_
     kinds = [event["type"] for event in since if event["sender"] == pod]
     assert len(kinds) >= 4
     assert set(kinds) - {"m.reaction"} == {ENCRYPTED}
+
+
+# Upgrades.
+
+
+async def test_an_encrypted_room_is_left_for_the_next_one_and_nothing_is_said_in_clear_on_the_way(
+    daemon: Daemon, owner: E2EPerson, cast: Cast
+) -> None:
+    daemon.config["routes"]["ops"]["follow_upgrades"] = True
+    await daemon.start()
+    old = f"rooms/{quote(cast.room_id, safe='')}"
+    # after the upgrade only whoever has some power may speak in the old room
+    levels = await owner.call("GET", f"{old}/state/m.room.power_levels")
+    levels["users"] = {**levels.get("users", {}), cast.pod.user_id: 50}
+    await owner.call("PUT", f"{old}/state/m.room.power_levels", levels)
+    async with daemon.harness() as harness:
+        await harness.asked(request_id="r1")
+        first = await said.question(owner, cast.room_id, "r1")
+        new = (await owner.call("POST", f"{old}/upgrade", {"new_version": "12"}))["replacement_room"]
+        await owner.invite(new, cast.pod.user_id)
+        again = await said.question(owner, new, "r1")
+        assert again["content"]["subject"] == first["content"]["subject"]
+        assert again["content"]["code"] == first["content"]["code"]
+        await owner.reply(cast.room_id, first["event_id"], "1")
+        await said.notice(owner, cast.room_id, "was asked again in the room")
+        assert (await harness.view("r1"))["status"] == "pending"
+        await owner.reply(new, again["event_id"], "2")
+        assert (await harness.view("r1", wait_s=20))["decision"]["option_id"] == "reject_once"
+        await said.outcome(owner, new, again["event_id"])
+    for room_id in (cast.room_id, new):
+        ids = [event["event_id"] for event in await owner.history(room_id)]
+        bots = [owner.raw[event_id] for event_id in ids if owner.raw[event_id]["sender"] == cast.pod.user_id]
+        kinds = [event["type"] for event in bots if "state_key" not in event]
+        assert len(kinds) >= 2
+        assert set(kinds) - {"m.reaction"} == {ENCRYPTED}
+    assert owner.undecryptable == set()
 
 
 # Many rounds.

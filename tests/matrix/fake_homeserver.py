@@ -364,8 +364,12 @@ class FakeHomeserver(KeyRoutes):
         return web.json_response(page)
 
     async def _state(self, request: web.Request) -> web.Response:
-        room, _, _ = self._joined(request)
-        event = room.state.get((request.match_info["type"], request.match_info.get("key", "")))
+        user_id, _ = self._who(request)
+        room = self._rooms.rooms.get(request.match_info["room"])
+        state = None if room is None else room.readable(user_id)
+        if state is None:
+            raise Refusal(403, "M_FORBIDDEN")
+        event = state.get((request.match_info["type"], request.match_info.get("key", "")))
         if event is None:
             raise Refusal(404, "M_NOT_FOUND")
         return web.json_response(event if request.query.get("format") == "event" else event["content"])

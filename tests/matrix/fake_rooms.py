@@ -39,6 +39,18 @@ class Room:
     state: dict[tuple[str, str], Event] = field(default_factory=dict)
     member_at: dict[str, int] = field(default_factory=dict)
     """The log number of each account's latest membership event."""
+    left_with: dict[str, dict[tuple[str, str], Event]] = field(default_factory=dict)
+    """The state as it was when each account left, which it may go on reading."""
+
+    def readable(self, user_id: str) -> Mapping[tuple[str, str], Event] | None:
+        """The state that an account may read; None where it never was in the room."""
+        match self.membership(user_id):
+            case "join":
+                return self.state
+            case "leave" | "ban":
+                return self.left_with.get(user_id)
+            case _:
+                return None
 
     def membership(self, user_id: str) -> str | None:
         member = self.state.get(("m.room.member", user_id))
@@ -70,6 +82,7 @@ class Rooms:
             room.state[event["type"], event["state_key"]] = event
             if event["type"] == "m.room.member":
                 room.member_at[event["state_key"]] = entry.number
+                room.left_with[event["state_key"]] = dict(room.state)
         return entry
 
     def tick(self) -> int:

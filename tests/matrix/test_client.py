@@ -128,8 +128,30 @@ async def test_a_room_that_the_bot_may_not_look_into_is_one_it_is_not_in(
     client: MatrixClient, hs: FakeHomeserver, room: RoomId, pod: UserId, owner: UserId
 ) -> None:
     hs.kick(room, pod, by=owner)
+    for kind in ("encryption", "tombstone", "create", "power_levels"):
+        hs.answer_with("GET", f"/state/m.room.{kind}", status=403, body={"errcode": "M_FORBIDDEN"})
     state = await client.room_state(room)
-    assert (state.joined, state.bot_joined, state.encrypted) == (frozenset(), False, None)
+    assert (state.joined, state.bot_joined, state.encrypted, state.replaced) == (frozenset(), False, None, False)
+    never = RoomId(hs.room(owner))
+    state = await client.room_state(never)
+    assert (state.joined, state.bot_joined, state.encrypted, state.replaced) == (frozenset(), False, None, False)
+
+
+async def test_of_a_room_that_the_bot_left_it_knows_what_it_may_still_read(
+    client: MatrixClient, hs: FakeHomeserver, room: RoomId, pod: UserId, owner: UserId
+) -> None:
+    hs.encrypt(room, by=owner)
+    hs.kick(room, pod, by=owner)
+    hs.replace(room, by=owner)
+    state = await client.room_state(room)
+    assert (state.joined, state.bot_joined, state.encrypted, state.replaced) == (frozenset(), False, True, False)
+    hs.join(room, pod)
+    hs.kick(room, pod, by=owner)
+    state = await client.room_state(room)
+    assert (state.joined, state.bot_joined, state.encrypted, state.replaced) == (frozenset(), False, True, True)
+    hs.answer_with("GET", "/state/m.room.tombstone", status=502)
+    with pytest.raises(HomeserverUnavailable):
+        await client.room_state(room)
 
 
 @pytest.mark.parametrize(

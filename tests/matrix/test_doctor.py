@@ -74,6 +74,27 @@ async def test_where_all_is_well_every_line_is_ok_and_nothing_was_changed(
     assert "a-token-of-the-laptop" not in said
 
 
+@pytest.mark.parametrize(("follows", "grade"), [(True, "warn"), (False, "fail")])
+async def test_who_was_put_out_of_an_upgraded_room_hears_of_the_upgrade_and_not_that_it_is_out(
+    site: Site, hs: FakeHomeserver, room: RoomId, pod: UserId, owner: UserId, *, follows: bool, grade: str
+) -> None:
+    site.document["routes"]["ops"]["follow_upgrades"] = follows
+    hs.upgrade(room, by=owner)
+    hs.kick(room, pod, by=owner)
+    [bad] = await site.bad()
+    assert bad.startswith(f"{grade}  route ops: the room {room} was replaced by another")
+
+
+async def test_who_was_put_out_before_the_upgrade_hears_what_may_be_wrong(
+    site: Site, hs: FakeHomeserver, room: RoomId, pod: UserId, owner: UserId
+) -> None:
+    hs.kick(room, pod, by=owner)
+    hs.upgrade(room, by=owner)
+    [bad] = await site.bad()
+    assert bad.startswith(f"fail  route ops: {pod} is not in the room {room}; have an approver invite it there")
+    assert bad.endswith("if another room replaced it, name that")
+
+
 async def test_a_faulty_configuration_is_all_that_is_looked_at(site: Site, hs: FakeHomeserver) -> None:
     site.document["routes"]["ops"]["approvers"] = ["owner"]
     [bad] = await site.bad()

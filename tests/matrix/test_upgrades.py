@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 SOON_MS = 5_000
 ALWAYS = Option(OptionId("allow_always"), "Always allow", Meaning.APPROVE, Scope.ALWAYS)
 LONG = (TextPreview("Command", "echo ok; " + "a" * 5_000 + "; rm -rf ~/work"),)
+BOTH = replace(CALLER, routes=frozenset({ROUTE, LEADS}))
 
 
 @pytest.fixture
@@ -332,10 +333,13 @@ async def test_however_much_is_said_in_the_rooms_they_are_looked_at_at_a_bounded
         tries = rig.hs.count("POST", "/join/")
         for _ in range(5):
             await pod.handled(rig.say("hello"))
-            await pod.parts.rooms.settle()
         assert rig.hs.count("POST", "/join/") == tries
         clock.advance(SOON_MS)
-        await pod.parts.rooms.settle()
+        for _ in range(5):
+            await pod.handled(rig.say("hello"))
+        await rig.hs.until(lambda: rig.hs.count("POST", "/join/") > tries)
+        for _ in range(5):
+            await pod.handled(rig.say("hello"))
         assert rig.hs.count("POST", "/join/") == tries + 1
 
 
@@ -479,6 +483,47 @@ async def test_in_the_new_room_an_answer_that_names_the_old_event_decides_nothin
         assert (await pod.now(question)).is_open
 
 
+async def test_a_code_that_another_account_had_in_the_new_room_needs_the_event_to_be_named_there(
+    rig: Rig, clock: FakeClock
+) -> None:
+    new = beside(rig)
+    async with rig.run() as pod:
+        question = await pod.pending(BOTH, route=ROUTE)
+        theirs = {
+            "msgtype": "m.text",
+            "body": "?",
+            "suite_event_type": "dev.agentpod.permission.v2",
+            "code": question.asked.code,
+            "subject": {"expires_at": "2027-01-01T00:00:00.000Z"},
+        }
+        await pod.handled(asked := rig.hs.post(new, rig.mallory, theirs))
+        clock.advance(1_000)
+        await pod.handled(rig.hs.edit(new, rig.mallory, asked, "Expired"))
+        clock.advance(5 * MINUTE)
+        rig.hs.replace(rig.room, by=rig.owner, replacement=new)
+        now = await pod.when(question, lambda now: now.asked.room_id == new and now.shown_ts is not None)
+        clock.advance(1_000)
+        # Meant for the other account's question, sent before ours came, and late on its way.
+        await pod.handled(rig.hs.say(new, rig.owner, f"1 {question.asked.code}", ts=clock.now_ms() - 4 * MINUTE))
+        assert (await pod.now(question)).is_open
+        rig.hs.say(new, rig.owner, "1", reply_to=now.event_id)
+        await decided(pod, question)
+
+
+def beside(rig: Rig) -> RoomId:
+    """A room of a route of its own, with the same approvers, that names the other room as its predecessor.
+
+    Nothing replaces the other room yet.
+    """
+    room_id = rig.with_second_route(after_ms=MINUTE, follow_upgrades=True)
+    ops, leads = rig.policy.routes[ROUTE], rig.policy.routes[LEADS]
+    routes = {ROUTE: replace(ops, escalation=None), LEADS: replace(leads, approvers=ops.approvers)}
+    rig.policy = replace(rig.policy, routes=routes)
+    rig.hs.create(room_id, by=rig.owner, predecessor={"room_id": rig.room})
+    rig.hs.join(room_id, rig.owner)
+    return room_id
+
+
 async def test_who_is_no_approver_hears_in_the_old_room_only_that(rig: Rig, clock: FakeClock) -> None:
     async with rig.run() as pod:
         question = await pod.pending()
@@ -557,6 +602,45 @@ async def test_a_cut_questions_file_is_in_the_new_room_before_anybody_can_approv
         assert len(files) == 1
 
 
+async def test_where_the_file_cannot_be_uploaded_again_the_new_room_hears_all_the_same_that_it_is_asked_again(
+    rig: Rig, clock: FakeClock
+) -> None:
+    async with rig.run() as pod:
+        question = await pod.pending(preview=LONG)
+        await pod.when(question, lambda now: now.asked.attachment is Attachment.SHOWN)
+        rig.hs.answer_with("POST", "/upload", status=413, body={"errcode": "M_TOO_LARGE"})
+        now = await moved(rig, pod, question, clock)
+        assert now.asked.attachment is Attachment.FAILED
+        [again] = rig.questions(now.asked.room_id)
+        assert "Asked again, for its first room was replaced by this one." in again["body"]
+        assert "could not be uploaded" in again["body"]
+        assert {option["meaning"] for option in again["options"]} == {"reject"}
+
+
+async def test_a_copys_room_hears_of_the_option_that_was_taken_whatever_its_number_is_there(
+    rig: Rig, clock: FakeClock
+) -> None:
+    rig.with_second_route(after_ms=10 * MINUTE)
+    rig.with_route(follow_upgrades=True)
+    async with rig.run() as pod:
+        question = await pod.pending(preview=LONG, options=(ALLOW, REJECT))
+        clock.advance(10 * MINUTE)
+        await pod.parts.deadlines.escalate()
+        question = await pod.when(
+            question, lambda now: now.copy is not None and now.copy.attachment is Attachment.SHOWN
+        )
+        rig.hs.answer_with("POST", "/upload", status=413, body={"errcode": "M_TOO_LARGE"})
+        now = await moved(rig, pod, question, clock)
+        rig.hs.say(now.asked.room_id, rig.owner, "1", reply_to=now.event_id)  # all that is offered here: to reject
+        await decided(pod, question)
+        assert question.copy is not None
+        there = replace(question, event_id=question.copy.event_id)
+        await rig.hs.until(lambda: any("outcome" in edit for edit in rig.outcomes(there)))
+        outcome = rig.outcomes(there)[-1]
+        assert (outcome["option_id"], outcome["meaning"]) == ("reject_once", "reject")
+        assert outcome["body"].startswith("* Rejected by")
+
+
 async def test_a_copy_moves_with_its_own_route_and_the_question_stays(rig: Rig, clock: FakeClock) -> None:
     rig.with_second_route(after_ms=10 * MINUTE, follow_upgrades=True)
     async with rig.run() as pod:
@@ -613,10 +697,9 @@ async def escalated(pod: Pod, clock: FakeClock) -> Question:
 async def test_another_route_of_the_room_that_does_not_follow_is_left_as_it_was(rig: Rig, clock: FakeClock) -> None:
     stays = replace(rig.policy.routes[ROUTE], name=LEADS, follow_upgrades=False)
     rig.policy = replace(rig.policy, routes={**rig.policy.routes, LEADS: stays})
-    caller = replace(CALLER, routes=frozenset({ROUTE, LEADS}))
     async with rig.run() as pod:
-        goes = await pod.pending(caller, route=ROUTE)
-        stay = await pod.pending(caller, route=LEADS)
+        goes = await pod.pending(BOTH, route=ROUTE)
+        stay = await pod.pending(BOTH, route=LEADS)
         await moved(rig, pod, goes, clock)
         assert (await pod.now(stay)).asked.room_id == rig.room
         await pod.handled(rig.say("1"))  # two were asked here, as the room shows it

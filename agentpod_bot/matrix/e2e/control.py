@@ -6,15 +6,13 @@ Whoever can open it is the daemon's own user, who could read the keys as well.
 from __future__ import annotations
 
 import asyncio
-import os
-import socket
-import stat
 from typing import TYPE_CHECKING, Any, Final
 
 from aiohttp import web
 
-from agentpod_bot.errors import ConfigurationError, StoreUnavailable
+from agentpod_bot.errors import StoreUnavailable
 from agentpod_bot.matrix.e2e.exchange import Accepted, Cancelled, Code, Finished, Shown, Waiting
+from agentpod_bot.unix_socket import Bound, bind, is_short
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -28,10 +26,6 @@ if TYPE_CHECKING:
     from agentpod_bot.matrix.e2e.verification import Verification
 
 NAME: Final = "control.sock"
-LONGEST_PATH: Final = 107
-"""Longest path of a Unix socket on Linux (`sun_path` less its final NUL)."""
-OWNER_ONLY: Final = 0o600
-NOT_FOR_OTHERS: Final = 0o177
 LONGEST_WAIT_S: Final = 30.0
 BODY_BYTES: Final = 4_096
 
@@ -52,6 +46,7 @@ class Control:
         self._identities = identities
         self._cross_signing = cross_signing
         self._device = device
+        self._bound: Bound | None = None
         app = web.Application(client_max_size=BODY_BYTES)
         app.add_routes(
             [
@@ -71,16 +66,17 @@ class Control:
 
     async def __aenter__(self) -> Self:
         """Begin to listen. Raises `ConfigurationError` where the socket cannot be had."""
-        listening = bound(self.path)
+        self._bound = bind(self.path, setting="e2e.store")
         await self._runner.setup()
-        await web.SockSite(self._runner, listening).start()
+        await web.SockSite(self._runner, self._bound.socket).start()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Stop, and remove the socket."""
-        self.path.unlink(missing_ok=True)
+        if self._bound is not None:
+            self._bound.remove()
         await self._runner.cleanup()
 
     async def _list(self, request: web.Request) -> web.Response:
@@ -161,54 +157,6 @@ def shown_as(one: Open) -> dict[str, Any]:
             }
         case Cancelled(code=code, by_us=by_us):
             return shown | {"state": "cancelled", "code": code if code in set(Code) else "other", "by_us": by_us}
-
-
-def is_short(path: Path) -> bool:
-    """Whether a Unix socket can have this path."""
-    return len(str(path).encode()) <= LONGEST_PATH
-
-
-def bound(path: Path) -> socket.socket:
-    """A Unix socket of mode 0600, in the place of one that was left behind. Raises `ConfigurationError`."""
-    if not is_short(path):
-        raise ConfigurationError(
-            f"e2e.store: {path} is longer than the {LONGEST_PATH} bytes that a Unix socket's path may have"
-        )
-    _make_way(path)
-    listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    # The mode must be right before anyone can connect, so the umask makes it and not a later chmod.
-    umask = os.umask(NOT_FOR_OTHERS)
-    try:
-        listening.settimeout(0)
-        listening.bind(str(path))
-    except OSError as error:
-        listening.close()
-        raise ConfigurationError(f"e2e.store: cannot listen on {path}: {error.strerror or error}") from error
-    finally:
-        os.umask(umask)
-    path.chmod(OWNER_ONLY)
-    return listening
-
-
-def _make_way(path: Path) -> None:
-    try:
-        mode = path.lstat().st_mode
-    except FileNotFoundError:
-        return
-    except OSError as error:
-        raise ConfigurationError(f"e2e.store: cannot look at {path}: {error.strerror}") from error
-    if not stat.S_ISSOCK(mode):
-        raise ConfigurationError(f"e2e.store: {path} exists and is no socket")
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-        probe.settimeout(0)
-        try:
-            probe.connect(str(path))
-        except ConnectionRefusedError:
-            path.unlink(missing_ok=True)
-            return
-        except OSError as error:
-            raise ConfigurationError(f"e2e.store: {path} is in use: {error.strerror}") from error
-    raise ConfigurationError(f"e2e.store: another process listens on {path}")
 
 
 def _taken() -> web.Response:

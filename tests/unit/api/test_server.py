@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import socket
 import stat
 from typing import TYPE_CHECKING
 
@@ -39,15 +38,6 @@ async def test_over_a_unix_socket_any_host_is_ours_but_no_origin(tmp_path: Path,
         assert reply.code == "origin_not_allowed"
 
 
-async def test_a_socket_file_that_nobody_listens_on_is_replaced(tmp_path: Path) -> None:
-    path = tmp_path / "bot.sock"
-    left_behind = socket.socket(socket.AF_UNIX)
-    left_behind.bind(str(path))
-    left_behind.close()
-    async with bench(listen=Unix(path)) as daemon:
-        assert (await daemon.client.get("/healthz")).status == 200
-
-
 async def test_a_socket_that_somebody_listens_on_is_left_to_them(tmp_path: Path) -> None:
     path = tmp_path / "bot.sock"
     async with bench(listen=Unix(path)) as first:
@@ -55,15 +45,6 @@ async def test_a_socket_that_somebody_listens_on_is_left_to_them(tmp_path: Path)
             async with bench(listen=Unix(path)):
                 pass
         assert (await first.client.get("/healthz")).status == 200
-
-
-async def test_a_file_that_is_no_socket_is_never_removed(tmp_path: Path) -> None:
-    path = tmp_path / "notes"
-    path.write_text("mine")
-    with pytest.raises(ConfigurationError, match="is no socket"):
-        async with bench(listen=Unix(path)):
-            pass
-    assert path.read_text() == "mine"
 
 
 async def test_a_socket_in_a_folder_that_is_not_there_is_a_fault_of_the_configuration(tmp_path: Path) -> None:

@@ -53,10 +53,11 @@ def part(*timeline: object, state: tuple[object, ...] = (), left: bool = False) 
 
 
 class Remembered:
-    """A store that only knows which rooms are encrypted."""
+    """A store that only knows which rooms are encrypted, and which were replaced."""
 
     def __init__(self) -> None:
         self.rooms: dict[RoomId, bool] = {}
+        self.replaced: set[RoomId] = set()
 
     async def run(self, work: Callable[[Remembered], object]) -> object:
         return work(self)
@@ -66,6 +67,9 @@ class Remembered:
 
     def mark_encrypted(self, room_id: RoomId, *, judged: bool) -> None:
         self.rooms[room_id] = judged
+
+    def is_replaced(self, room_id: RoomId) -> bool:
+        return room_id in self.replaced
 
 
 def world_of(rooms: Rooms, store: Remembered | None = None) -> World:
@@ -215,6 +219,15 @@ async def test_a_room_once_seen_encrypted_is_encrypted_for_ever_whatever_the_hom
     await later.refresh(OPS)
     assert later.room(OPS) == replace(ROOM, encrypted=True)
     assert later.writable(OPS) is None
+
+
+@pytest.mark.parametrize("told", [ROOM, RoomState(room_id=OPS, joined=frozenset(), bot_joined=False, encrypted=None)])
+async def test_a_room_whose_tombstone_was_processed_is_replaced_whatever_the_homeserver_says(told: RoomState) -> None:
+    store = Remembered()
+    store.replaced.add(OPS)
+    world = world_of(Rooms(told), store)
+    await world.refresh(OPS)
+    assert world.room(OPS) == replace(told, replaced=True)
 
 
 async def test_what_cannot_be_asked_is_not_known_also_of_a_room_that_was_encrypted() -> None:

@@ -27,7 +27,7 @@ NEWER = RoomId("!newer")
 FOLLOWS = replace(OPS_ROUTE, follow_upgrades=True)
 BY_POWER = replace(FOLLOWS, approvers=frozenset({OWNER}), approver_level=50)
 THERE = replace(ROOM, room_id=NEW)
-TOMBSTONE = Successor(NEW, OWNER, ("hs.example",))
+TOMBSTONE = Successor(NEW, OWNER)
 ORIGIN = Origin(predecessor=OPS, creators=frozenset({OWNER}), speaks=True)
 POLICY_THERE = replace(POLICY, routes={ROUTE: FOLLOWS})
 
@@ -113,11 +113,23 @@ def test_who_had_the_power_before_may_have_it_again(users: dict[UserId, int]) ->
         {"new": replace(THERE, powers=OLD_POWERS), "sender": None},
         {"new": replace(THERE, powers=None)},
         {"new": replace(THERE, powers=OLD_POWERS), "old": replace(ROOM, powers=None)},
+        {"new": replace(THERE, powers=Powers(users={})), "old": replace(ROOM, powers=None)},
+        {"new": replace(THERE, powers=Powers(users={}, default=50)), "old": replace(ROOM, powers=None)},
     ],
 )
 def test_nobody_becomes_an_approver_by_an_upgrade(changes: dict[str, Any]) -> None:
     given = {"old": STRONG, **changes}
     assert fault(BY_POWER, **given) is NotFollowed.POWERS
+
+
+def test_everybody_may_have_the_power_where_everybody_had_it() -> None:
+    old = replace(ROOM, powers=Powers(users={}, default=50))
+    assert fault(BY_POWER, old=old, new=replace(THERE, powers=Powers(users={MALLORY: 100}, default=50))) is None
+
+
+def test_an_approver_of_the_list_gains_nothing_by_power() -> None:
+    old = replace(ROOM, powers=Powers(users={}))
+    assert fault(BY_POWER, old=old, new=replace(THERE, powers=Powers(users={OWNER: 100}))) is None
 
 
 def test_power_matters_only_where_approvers_go_by_it() -> None:
@@ -146,6 +158,11 @@ def test_as_many_approvers_as_decide_are_there(changes: dict[str, Any], why: Not
 def test_an_encrypted_room_is_gone_into_with_keys() -> None:
     route = replace(FOLLOWS, room_id=NEW)
     assert target_fault(POLICY_THERE, route, replace(THERE, encrypted=True), can_encrypt=True) is None
+
+
+def test_a_route_that_is_configured_no_more_is_in_nobodys_way() -> None:
+    route = replace(FOLLOWS, room_id=NEW, escalation=Escalation(1_000, RouteName("gone")))
+    assert target_fault(replace(POLICY, routes={ROUTE: route}), route, THERE, can_encrypt=False) is None
 
 
 @pytest.mark.parametrize("goes", [ROUTE, RouteName("leads")])
