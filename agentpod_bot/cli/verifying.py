@@ -25,6 +25,7 @@ CALL_S: Final = 60.0
 """Longer than the daemon ever holds a call that waits for news."""
 LONGEST: Final = 255
 FIRST_ROW: Final = 4
+SAME: Final = "Do both of you see the same, in the same order?"
 NOT_RUNNING: Final = "the daemon does not run (or not with these keys): start it, then verify"
 ENDED: Final = {
     "m.user": "it was cancelled",
@@ -108,7 +109,7 @@ def verify_one(door: Path, known: str | None) -> ExitCode:
         for line in pictures(found):
             typer.echo(line)
         one = str(found["id"])
-        if not typer.confirm("Do both of you see the same, in the same order?", default=False):
+        if not typer.confirm(SAME, default=False):
             asyncio.run(call(door, "POST", f"/verifications/{one}/cancel", mismatch="true"))
             say("Nothing was verified.")
             return ExitCode.NO
