@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from agentpod_bot.core.ids import UserId
-from agentpod_bot.core.policy import Trust
 from agentpod_bot.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -76,7 +75,7 @@ class OpenKeys:
         cross_signing = self.cross_signing(crypto, client)
         verification = Verification(
             crypto,
-            Delivery(crypto, RoomSpeaker(client, homeserver, world), clock),
+            Delivery(crypto, RoomSpeaker(homeserver, world), clock),
             self._identities,
             cross_signing,
             clock,
@@ -106,19 +105,11 @@ class OpenKeys:
 class RoomSpeaker:
     """Fits `e2e.ports.Speaker`."""
 
-    client: MatrixClient
     homeserver: MatrixHomeserver
     world: World
 
     async def say(self, room_id: RoomId, kind: str, content: Mapping[str, Any], txn_id: TxnId) -> None:
-        """Send one event, encrypted where the room is, unless only verified devices could read it then.
-
-        Whoever verifies is not verified yet. Nothing of a verification is a secret, and
-        Matrix allows it in clear text: what is compared shows whether anybody changed it.
-        """
-        if self.world.policy.trust is Trust.VERIFIED:
-            await self.client.send(room_id, kind, content, txn_id)
-            return
+        """Send one event, encrypted where the room is."""
         # A direct chat is none of the configured rooms: what it is now is asked for.
         room = self.world.room(room_id) or await self.homeserver.room_state(room_id)
         await self.homeserver.send(room, kind, content, txn_id)

@@ -25,6 +25,8 @@ CALL_S: Final = 60.0
 """Longer than the daemon ever holds a call that waits for news."""
 LONGEST: Final = 255
 FIRST_ROW: Final = 4
+DRAWN_AS_EMOJI: Final = "\N{VARIATION SELECTOR-16}"
+SAME: Final = "Do both of you see the same, in the same order?"
 NOT_RUNNING: Final = "the daemon does not run (or not with these keys): start it, then verify"
 ENDED: Final = {
     "m.user": "it was cancelled",
@@ -108,7 +110,7 @@ def verify_one(door: Path, known: str | None) -> ExitCode:
         for line in pictures(found):
             typer.echo(line)
         one = str(found["id"])
-        if not typer.confirm("Do both of you see the same, in the same order?", default=False):
+        if not typer.confirm(SAME, default=False):
             asyncio.run(call(door, "POST", f"/verifications/{one}/cancel", mismatch="true"))
             say("Nothing was verified.")
             return ExitCode.NO
@@ -220,9 +222,10 @@ def pictures(one: dict[str, Any]) -> list[str]:
     lines = [f"{shown(one.get('user_id'))} verifies the bot with device {shown(one.get('device_id'))}.", ""]
     emoji = [f"{symbol} {name}" for symbol, name in one.get("emoji", [])]
     if emoji:
-        width = max(len(each) for each in emoji) + 2
-        rows = (emoji[:FIRST_ROW], emoji[FIRST_ROW:])
-        lines += ["  " + "".join(each.ljust(width) for each in row).rstrip() for row in rows]
+        # A terminal draws each emoji two columns wide; the mark that some end with takes none.
+        widths = [len(each.replace(DRAWN_AS_EMOJI, "")) for each in emoji]
+        columns = [each + " " * (max(widths) + 2 - width) for each, width in zip(emoji, widths, strict=True)]
+        lines += ["  " + "".join(row).rstrip() for row in (columns[:FIRST_ROW], columns[FIRST_ROW:])]
     numbers = "  ".join(str(number) for number in one.get("numbers", []))
     lines.append(f"  (as numbers: {numbers})" if emoji else f"  {numbers}")
     return [*lines, "", f"Verification {shown(one.get('id'))}"]

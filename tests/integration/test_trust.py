@@ -10,7 +10,7 @@ import pytest
 
 from agentpod_bot.core.ids import UserId
 from agentpod_bot.matrix.e2e.device_keys import DeviceKeys
-from agentpod_bot.matrix.e2e.exchange import ACCEPT, KEY, MAC, START
+from agentpod_bot.matrix.e2e.exchange import ACCEPT, DONE, KEY, MAC, READY, START
 from tests.e2e_person import ENCRYPTED
 from tests.integration import said
 from tests.integration.daemons import Daemon, Harness, ran
@@ -97,6 +97,36 @@ async def verify(daemon: Daemon, person: E2EPerson, cast: Cast, *, identity: boo
     assert confirmed.code == 0, confirmed
 
 
+async def verify_in_room(daemon: Daemon, person: E2EPerson, cast: Cast) -> list[dict[str, Any]]:
+    """The same as a client does it that asks in the room itself; the events with which the bot answered."""
+    bot, room_id = await bots_keys(person, cast), cast.room_id
+    requester = Requester(published(person), bot, "", in_room=True)
+    requester.transaction_id = await person.send(room_id, requester.request(0))
+    heard: list[dict[str, Any]] = []
+
+    async def hears(kind: str) -> dict[str, Any]:
+        event = await person.until(room_id, lambda event: event["type"] == kind and event["sender"] == bot.user_id)
+        heard.append(event)
+        content: dict[str, Any] = event["content"]
+        return content
+
+    await hears(READY)
+    await person.send(room_id, requester.start(), event_type=START)
+    requester.accepted(await hears(ACCEPT))
+    await person.send(room_id, requester.key(), event_type=KEY)
+    requester.keyed(await hears(KEY))
+    shown = await daemon.until_logged("verification_emoji")
+    assert shown["numbers"] == " ".join(map(str, requester.numbers))
+    confirming = asyncio.create_task(ran(daemon.command("verify", "--yes-they-match", shown["verification_id"])))
+    await hears(MAC)
+    mac = requester.mac({f"ed25519:{person.device_id}": person.ed25519})
+    await person.send(room_id, mac, event_type=MAC)
+    await hears(DONE)
+    confirmed = await confirming
+    assert confirmed.code == 0, confirmed
+    return heard
+
+
 async def publish_identity(owner: E2EPerson) -> None:
     """Give the account an identity: keys that vouch for its devices."""
     me = published(owner)
@@ -171,6 +201,24 @@ async def test_where_only_verified_devices_read_another_one_is_told_that_it_does
         await owner.send(cast.room_id, f"1 {unread['code']}")
         assert (await harness.view("r1", wait_s=2))["status"] == "pending"
         await verify(daemon, owner, cast)
+        asked = await harness.asked(request_id="r2")
+        await said.question(owner, cast.room_id, "r2")
+        await owner.send(cast.room_id, f"1 {asked['code']}")
+        assert (await harness.view("r2", wait_s=20))["decision"]["option_id"] == "allow_once"
+
+
+@pytest.mark.parametrize("trust", ["approvers-verified", "verified"])
+async def test_what_a_verification_in_the_room_says_is_encrypted_and_read_by_the_device_that_is_not_verified_yet(
+    daemon: Daemon, owner: E2EPerson, cast: Cast, trust: str
+) -> None:
+    daemon.config["e2e"]["trust"] = trust
+    await daemon.start()
+    async with daemon.harness() as harness:
+        await harness.asked(request_id="r1")
+        before = await owner.until(cast.room_id, lambda event: owner.raw[event["event_id"]]["type"] == ENCRYPTED)
+        heard = await verify_in_room(daemon, owner, cast)
+        assert [owner.raw[event["event_id"]]["type"] for event in heard] == [ENCRYPTED] * len(heard)
+        assert (before["event_id"] in owner.undecryptable) is (trust == "verified")
         asked = await harness.asked(request_id="r2")
         await said.question(owner, cast.room_id, "r2")
         await owner.send(cast.room_id, f"1 {asked['code']}")

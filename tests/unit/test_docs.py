@@ -1,18 +1,31 @@
 from __future__ import annotations
 
+import ast
+import inspect
 import re
 import struct
 import zlib
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+import typer
 
+from agentpod_bot.cli.commands import app
+from agentpod_bot.cli.verifying import SAME, pictures, verified
+from agentpod_bot.core.ids import Code
+from agentpod_bot.matrix.e2e.emoji import EMOJI
+from agentpod_bot.render import sentences
+from docs import verifying
 from docs.pictures import PICTURES, page
 from docs.png import with_palette
 from tests.unit.render.test_question import is_clean
 
+if TYPE_CHECKING:
+    from types import ModuleType
+
 DOCS = Path(__file__).resolve().parents[2] / "docs"
-LINKS = re.compile(r"\]\(([^)#:]+)\)")
+LINKS = re.compile(r"\]\(([^):]+)\)")
 MOST_BYTES = 60 * 1_024
 
 
@@ -40,12 +53,91 @@ def test_the_pictures_show_what_is_said_of_them() -> None:
 @pytest.mark.parametrize("file", sorted(DOCS.glob("*.md")), ids=lambda file: file.name)
 def test_no_link_of_the_documentation_leads_nowhere(file: Path) -> None:
     for link in LINKS.findall(file.read_text(encoding="utf-8")):
-        assert (file.parent / link).exists(), link
+        path, _, place = link.partition("#")
+        target = file.parent / path if path else file
+        assert target.exists(), link
+        if place:
+            assert place in places_in(target.read_text(encoding="utf-8")), link
 
 
 def test_every_picture_is_shown_and_no_other_is_kept() -> None:
-    shown = set(re.findall(r"pictures/([\w-]+)\.png", (DOCS / "answering.md").read_text(encoding="utf-8")))
-    assert shown == set(PICTURES) == {file.stem for file in (DOCS / "pictures").iterdir()}
+    shown = {name for file in DOCS.glob("*.md") for name in re.findall(r"pictures/([\w-]+)\.png", text_of(file.name))}
+    assert shown == {*PICTURES, *verifying.PICTURES} == {file.stem for file in (DOCS / "pictures").iterdir()}
+
+
+@pytest.mark.parametrize("name", verifying.PICTURES)
+def test_a_picture_of_a_client_is_small_and_says_nothing_but_what_it_shows(name: str) -> None:
+    picture = (DOCS / "pictures" / f"{name}.png").read_bytes()
+    assert len(picture) <= MOST_BYTES
+    assert set(chunks(picture)) == {b"IHDR", b"PLTE", b"IDAT", b"IEND"}
+
+
+@pytest.mark.parametrize("file", ["answering.md", "verification.md"])
+def test_every_picture_is_told_to_who_cannot_see_it(file: str) -> None:
+    told = re.findall(r"!\[(.*?)\]", text_of(file), re.DOTALL)
+    assert told
+    assert [each for each in told if len(each.split()) < 5] == []
+
+
+def test_the_terminal_of_the_guide_shows_what_verify_prints() -> None:
+    [shown] = verifying.TERMINAL.findall(text_of("verification.md"))
+    user_id, device_id = re.search(r"^(\S+) verifies the bot with device (\S+)\.$", shown, re.MULTILINE).groups()
+    verification_id = re.search(r"^Verification (\w+)$", shown, re.MULTILINE)[1]
+    numbers = re.search(r"as numbers: (\d{4})  (\d{4})  (\d{4})", shown).groups()
+    rows = "".join(shown.split("\n")[2:4])
+    emoji = sorted((each for each in EMOJI if f"{each[0]} {each[1]}" in rows), key=lambda each: rows.index(each[0]))
+    one = {"user_id": user_id, "device_id": device_id, "emoji": emoji, "numbers": numbers, "id": verification_id}
+    assert len(emoji) == 7
+    before, after = shown.split(f"\n{SAME} {verifying.PROMPT} y\n")
+    assert before.splitlines() == pictures(one)
+    assert after.splitlines()[1:] == verified(one | {"device": True, "identity": True})
+
+
+def test_what_the_guide_says_the_bot_says_is_what_it_says() -> None:
+    page = text_of("answering.md")
+    quoted = [
+        *re.findall(r'^- \*\*(".*?)\*\*:', page, re.MULTILINE),
+        *re.findall(r"^## If the bot asks (.*)$", page, re.MULTILINE),
+    ]
+    quoted = [each for several in quoted for each in re.findall(r'"(.*?)"', several)]
+    said = "\n".join(texts_of(sentences)).lower()
+    assert len(quoted) > 10
+    assert [each for each in quoted if any(part.lower() not in said for part in each.split("…"))] == []
+    assert sentences.needs_code(Code("K7")) in page
+
+
+def test_every_command_of_the_guide_has_the_options_that_it_is_given() -> None:
+    commands = typer.main.get_command(app).commands
+    for command, rest in re.findall(r"\bagentpod-bot (\w+)([^`\n]*)", text_of("verification.md")):
+        known = {name for each in commands[command].params for name in each.opts}
+        assert {word for word in rest.split() if word.startswith("--")} <= known
+
+
+def text_of(file: str) -> str:
+    return (DOCS / file).read_text(encoding="utf-8")
+
+
+def places_in(page: str) -> list[str]:
+    """How links name the headings of a page."""
+    return [
+        re.sub(r"[^\w -]", "", each.lower()).replace(" ", "-") for each in re.findall(r"^#+ (.*)$", page, re.MULTILINE)
+    ]
+
+
+def texts_of(module: ModuleType) -> list[str]:
+    """Every text in a module's source, with those that stand side by side as one."""
+    tree = ast.parse(inspect.getsource(module))
+    return [node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)]
+
+
+def chunks(png: bytes) -> list[bytes]:
+    """The kinds of a picture's parts."""
+    found, at = [], 8
+    while at < len(png):
+        length, kind = struct.unpack(">I4s", png[at : at + 8])
+        found.append(kind)
+        at += length + 12
+    return found
 
 
 def chunk(name: bytes, body: bytes) -> bytes:

@@ -4,6 +4,10 @@ A session of a room is for the devices of those who are joined now. A device tha
 gets its key from the next message on; once one is gone, or the room's settings say so, a
 new session begins. What a device was not given counts as not given until the homeserver
 took it, so that nothing that fails here is ever taken for done.
+
+What verifies devices is for all of them, also where the rest is for verified ones only: a
+device would never come to be verified by what it cannot read. It reads from there on, and
+what is said next that is not for it begins a new session.
 """
 
 from __future__ import annotations
@@ -18,7 +22,7 @@ import structlog
 from agentpod_bot.errors import HomeserverUnavailable, Refused
 from agentpod_bot.matrix.e2e.device_keys import MEGOLM
 from agentpod_bot.matrix.e2e.to_device import Outgoing, send
-from agentpod_bot.matrix.events import ENCRYPTED
+from agentpod_bot.matrix.events import ENCRYPTED, is_verification
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -90,7 +94,7 @@ class Sharing:
         *,
         may_read: Callable[[DeviceKeys], bool],
     ) -> None:
-        """`may_read` says whether a device is given keys at all."""
+        """`may_read` says whether a device is given keys to more than what verifies it."""
         self._run = run
         self._requests = requests
         self._devices = devices
@@ -107,7 +111,7 @@ class Sharing:
         """
         try:
             async with self._sharing[room.room_id], asyncio.timeout(DEADLINE_S):
-                session = await self._shared(room)
+                session = await self._shared(room, for_all=is_verification({"type": kind, "content": content}))
                 room_id, session_id = room.room_id, session.session_id
                 said: dict[str, Any] = await self._run(lambda m: m.encrypt(room_id, session_id, kind, content))
                 return said
@@ -116,9 +120,9 @@ class Sharing:
         except Refused as refused:
             raise HomeserverUnavailable(f"the homeserver took no message to devices: {refused}") from refused
 
-    async def _shared(self, room: RoomState) -> Session:
+    async def _shared(self, room: RoomState, *, for_all: bool) -> Session:
         devices = await self._devices.of(room.joined)
-        readers = {device for device in devices if self._may_read(device)}
+        readers = {device for device in devices if for_all or self._may_read(device)}
         session = await self._session(room, readers)
         lacking = readers - session.has_key.keys()
         if lacking:

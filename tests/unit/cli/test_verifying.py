@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from aiohttp import web
 
+from agentpod_bot.cli.verifying import pictures
 from tests.unit.cli.test_commands import configured
 
 if TYPE_CHECKING:
@@ -110,6 +111,13 @@ def test_emoji_are_shown_in_two_rows_and_what_is_verified_is_said(daemon: Daemon
     assert "Verified: device PHONE of @owner:example.org.\n" in result.stdout
     assert "Verified: the identity of @owner:example.org" in result.stdout
     assert daemon.posted == ["/verifications/ab12/confirm"]
+
+
+def test_the_emoji_stand_below_each_other_whatever_characters_they_are_of() -> None:
+    emoji = [("☎️", "Telephone"), ("✏️", "Pencil"), ("🔔", "Bell"), ("🐎", "Horse"), ("🎩", "Hat"), ("☁️", "Cloud")]
+    rows = [row.replace("\ufe0f", "") for row in pictures(ONE | {"emoji": emoji})[2:4]]
+    assert [row.index(name) for row, name in zip(rows, ("Telephone", "Hat"), strict=True)] == [4, 4]
+    assert [row.index(name) for row, name in zip(rows, ("Pencil", "Cloud"), strict=True)] == [17, 17]
 
 
 @pytest.mark.parametrize("said", ["n\n", "\n"])

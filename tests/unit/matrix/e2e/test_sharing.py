@@ -8,7 +8,8 @@ import pytest
 
 from agentpod_bot.errors import HomeserverUnavailable, RateLimited, Refused, TokenRefused
 from agentpod_bot.matrix.e2e import sharing
-from agentpod_bot.matrix.opened import NoKey, Opened
+from agentpod_bot.matrix.e2e.exchange import READY
+from agentpod_bot.matrix.opened import NoKey, Opened, Unreadable
 from tests.fakes import FakeClock
 from tests.unit.matrix.e2e.key_server import MALLORY, OWNER, POD, ROOM, KeyServer, device, sealed_room
 
@@ -230,6 +231,28 @@ async def test_with_verified_devices_only_nobody_else_is_given_a_key_and_each_is
             assert isinstance(await good.hear(event), Opened)
             assert isinstance(await bad.hear(event), NoKey)
         assert told == [("m.room_key.withheld", "m.unverified")]
+
+
+async def test_a_device_that_is_not_verified_reads_what_verifies_it_and_nothing_else_of_before_or_after(
+    tmp_path: Path,
+) -> None:
+    server = KeyServer()
+    async with (
+        device(server, tmp_path, POD, "POD", verified_only=True) as pod,
+        device(server, tmp_path, OWNER, "GOOD") as good,
+        device(server, tmp_path, OWNER, "BAD") as bad,
+    ):
+        pod.verdicts.verified.add(good.own.ed25519)
+        before = await pod.say(BOTH, "before")
+        ready = pod.event(await pod.crypto.encrypted(BOTH, READY, {"from_device": "POD"}), event_id="$ready")
+        after = await pod.say(BOTH, "after")
+        for event in (before, ready, after):
+            assert isinstance(await good.hear(event), Opened)
+        opening = await bad.hear(ready)
+        assert isinstance(opening, Opened)
+        assert (opening.event["type"], opening.event["content"]) == (READY, {"from_device": "POD"})
+        for event in (before, after):
+            assert isinstance(await bad.hear(event), NoKey | Unreadable)
 
 
 async def test_a_device_that_lost_its_verification_reads_nothing_more(tmp_path: Path) -> None:
