@@ -144,14 +144,14 @@ class Inbox:
                     await world.refresh(part.room_id)
                 except MatrixError as error:
                     raise Unavailable(f"the state of a room could not be read: {error}") from error
-        if not all(world.known(part.room_id) for part in parts):
-            # The position must not move past events that nobody could judge.
-            raise Unavailable("the state of a room is not known now", retry_after_s=1)
-        world.switch_on(parts)
         try:
             await world.know_voters(lambda tx: voters_in(tx, (part.room_id for part in parts)))
         except MatrixError as error:
             raise Unavailable(f"the devices of those who voted are not known: {error}") from error
+        if not all(world.known(part.room_id) for part in parts):
+            # The position must not move past events that nobody could judge.
+            raise Unavailable("the state of a room is not known now", retry_after_s=1)
+        world.switch_on(parts)
 
         def work(tx: Tx, after: After) -> dict[RoomId, RoomState]:
             rooms = {part.room_id: self._process_part(tx, part, after) for part in parts}

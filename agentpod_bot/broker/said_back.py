@@ -152,7 +152,7 @@ class SaidBack:
         room_id, now_ms = self.room.room_id, self.means.clock.now_ms()
         self._record(UNDECRYPTABLE, event)
         content = notices.undecryptable_which(questions, now_ms=now_ms, **_where(event))
-        before = f"{unread_notice(event.sender)}:"
+        before = f"{unread_notice(event.sender)}:$"  # no account is called so, but one may end in ":8448"
         earlier = self.tx.newest_unsent(room_id, before)
         if earlier is None and self._is_too_soon(before, now_ms + _wait_ms(event)):
             return None

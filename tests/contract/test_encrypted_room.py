@@ -10,7 +10,7 @@ import pytest
 
 from agentpod_bot.broker.said_back import MOST_A_MINUTE, UNREAD_WAIT_MS
 from agentpod_bot.broker.unreadable import KEPT_MS
-from agentpod_bot.core.ids import EventId, RoomId, RouteName, Row, SessionId
+from agentpod_bot.core.ids import EventId, RoomId, RouteName, Row, SessionId, UserId
 from agentpod_bot.core.model import Attachment, Meaning, Status, TextPreview
 from agentpod_bot.core.policy import Escalation, Reactions, Trust
 from agentpod_bot.core.room import (
@@ -892,6 +892,19 @@ async def test_each_person_is_told_of_their_own_messages(path: Path, hs: SealedH
         await pod.handle(recovered=(lit(mine, "good morning"),))
         await pod.later(UNREAD_WAIT_MS)
         assert await pod.replied_to() == ["$2"]
+
+
+async def test_people_whose_names_begin_alike_are_told_each(path: Path, hs: SealedHomeserver, clock: FakeClock) -> None:
+    namesake = UserId(f"{OWNER}:8448")
+    approvers = OPS_ROUTE.approvers | {namesake}
+    hs.state = replace(ENCRYPTED, joined=ENCRYPTED.joined | {namesake})
+    policy = replace(POLICY, routes={ROUTE: replace(OPS_ROUTE, approvers=approvers)})
+    async with running(path, hs, clock, policy) as pod:
+        await pod.shown()
+        await pod.shown()
+        await pod.handle(dark("$1", clock, sender=namesake), dark("$2", clock))
+        await pod.later(UNREAD_WAIT_MS)
+        assert await pod.replied_to() == ["$1", "$2"]
 
 
 @pytest.mark.parametrize("is_read", [False, True])

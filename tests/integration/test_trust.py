@@ -17,14 +17,20 @@ from tests.integration.daemons import Daemon, Harness, ran
 from tests.unit.matrix.e2e.persons import Person, Requester
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Awaitable, Callable
 
+    from agentpod_bot.demo.homeserver import Account
+    from agentpod_bot.demo.person import Event
     from tests.e2e_person import E2EPerson
     from tests.integration.conftest import Cast
     from tests.integration.people import People
 
 pytestmark = pytest.mark.synapse
 
+ALWAYS = [
+    {"id": "allow_always", "label": "Always allow", "meaning": "approve", "scope": "always"},
+    {"id": "reject_once", "label": "Reject", "meaning": "reject", "scope": "once"},
+]
 NOT_VERIFIED = "was not verified"
 
 
@@ -79,6 +85,7 @@ async def verify(daemon: Daemon, person: E2EPerson, cast: Cast, *, identity: boo
     """Both sides see the same emoji, and say so; what counts from then on is the device, or the whole identity."""
     bot = await bots_keys(person, cast)
     requester = Requester(published(person), bot, uuid.uuid4().hex)
+    before = len(daemon.logged("verification_emoji"))
 
     async def tell(kind: str, content: dict[str, Any]) -> None:
         await person.tell(bot.user_id, bot.device_id, kind, content)
@@ -87,7 +94,7 @@ async def verify(daemon: Daemon, person: E2EPerson, cast: Cast, *, identity: boo
     requester.accepted(await person.told(ACCEPT))
     await tell(KEY, requester.key())
     requester.keyed(await person.told(KEY))
-    shown = await daemon.until_logged("verification_emoji")
+    shown = await daemon.until_logged("verification_emoji", times=before + 1)
     assert shown["numbers"] == " ".join(map(str, requester.numbers))
     confirming = asyncio.create_task(ran(daemon.command("verify", "--yes-they-match", shown["verification_id"])))
     master = requester.person.master.public
@@ -239,3 +246,42 @@ async def test_a_device_for_which_a_verified_identity_vouches_is_believed_and_an
         await sign(published(owner), newer)
         await newer.send(cast.room_id, f"1 {asked['code']}")
         assert (await strict.view("r1", wait_s=20))["decision"]["option_id"] == "allow_once"
+
+
+async def test_a_vote_whose_device_is_signed_out_counts_no_longer_and_a_vote_from_another_verified_one_does(
+    daemon: Daemon, owner: E2EPerson, cast: Cast, people: People, register: Callable[[str], Awaitable[Account]]
+) -> None:
+    account = await register("second")
+    daemon.approve(cast.owner.user_id, account.user_id)
+    daemon.config["e2e"]["trust"] = "approvers-verified"
+    daemon.config["routes"]["ops"]["quorum"] = 2
+    async with await people.new_device(account) as first, people.at(account) as second:
+        await owner.invite(cast.room_id, account.user_id)
+        await first.join(cast.room_id)
+        await daemon.start()
+        async with daemon.harness() as harness:
+            asked = await harness.asked(request_id="r1", options=ALWAYS)
+            question = await said.question(owner, cast.room_id, "r1")
+            for person in (owner, first, second):
+                await verify(daemon, person, cast)
+            vote = f"1 {asked['code']}"
+            await first.send(cast.room_id, vote)
+            await votes_shown(owner, cast.room_id, question, account.user_id)
+            await first.log_out()
+            await owner.send(cast.room_id, vote)
+            await votes_shown(owner, cast.room_id, question, cast.owner.user_id)
+            assert (await harness.view("r1"))["status"] == "pending"
+            await second.send(cast.room_id, vote)
+            decision = (await harness.view("r1", wait_s=20))["decision"]
+            assert decision["option_id"] == "allow_always"
+
+
+async def votes_shown(reader: E2EPerson, room_id: str, question: dict[str, Any], voter: str) -> None:
+    """Return once the question says that this person alone is for the option."""
+
+    def shows(event: Event) -> bool:
+        body = event["content"].get("m.new_content", {}).get("body", "")
+        return f"1 of 2 votes for Always allow: {voter}" in body
+
+    edit = await reader.until(room_id, shows)
+    assert edit["content"]["m.relates_to"]["event_id"] == question["event_id"]

@@ -5,10 +5,11 @@ from typing import Any
 import pytest
 
 from agentpod_bot.core.ids import UserId
-from agentpod_bot.core.room import ForeignEdit, Origin, Said, Undecryptable, Unheeded
+from agentpod_bot.core.room import Device, ForeignEdit, Origin, Said, Undecryptable, Unheeded
 from agentpod_bot.matrix.opened import NoKey, Opened, Unreadable, parse_opened
 
 POD = UserId("@pod:hs.example")
+PHONE = Device(UserId("@owner:hs.example"), "PHONE", "key")
 SEALED = {
     "event_id": "$e",
     "sender": "@owner:hs.example",
@@ -20,13 +21,13 @@ SEALED = {
 
 def opened(kind: str, content: dict[str, Any], **more: Any) -> Any:
     clear = SEALED | {"type": kind, "content": content} | more
-    return parse_opened(SEALED, Opened(event=clear, origin=Origin.DEVICE, ciphertext="c1"), own=POD)
+    return parse_opened(SEALED, Opened(event=clear, origin=Origin.DEVICE, device=PHONE, ciphertext="c1"), own=POD)
 
 
 def test_what_was_said_encrypted_says_how_it_came() -> None:
     said = opened("m.room.message", {"msgtype": "m.text", "body": "1"})
     assert isinstance(said, Said)
-    assert (said.body, said.origin, said.ciphertext) == ("1", Origin.DEVICE, "c1")
+    assert (said.body, said.origin, said.device, said.ciphertext) == ("1", Origin.DEVICE, PHONE, "c1")
 
 
 @pytest.mark.parametrize(
