@@ -84,7 +84,10 @@ log = structlog.get_logger(__name__)
 
 DAY_MS = 86_400_000
 OTHERS_MS = 1_800_000
-"""How far back a room is read for questions of other accounts: as long as a card alone counts as open."""
+"""How far back a room is read for questions of other accounts: as long as a card alone counts as open.
+
+One of which nothing was ever read is read back for as long as any of them does: a day.
+"""
 ENDED_BEFORE = "an earlier run ended it"
 TRIES = 3
 """An event that breaks us so often is set aside, with a line in the audit; it decides nothing."""
@@ -116,8 +119,12 @@ class Inbox:
 
     async def oldest_open_ts(self, room_id: RoomId) -> int:
         """How far back events of a room matter: to its oldest open question, and to any that others just asked."""
-        open_now = await self._store.run(lambda tx: tx.open_questions(room_id=room_id))
-        others_ms = self._means.clock.now_ms() - OTHERS_MS
+
+        def look(tx: Tx) -> tuple[bool, tuple[Question, ...]]:
+            return tx.newest_seen(room_id) is None, tx.open_questions(room_id=room_id)
+
+        is_new, open_now = await self._store.run(look)
+        others_ms = self._means.clock.now_ms() - (DAY_MS if is_new else OTHERS_MS)
         return min((others_ms, *(question.asked.created_at_ms for question in open_now)))
 
     async def undecrypted(
