@@ -259,8 +259,8 @@ class Inbox:
                     tx.close_foreign(target, event.sender, event.ts)
                 elif question is not None:
                     self._edited(tx, event, question, after)
-            case ForeignQuestion():
-                keep_foreign(tx, event, room, self._means, code=event.code, expires_at_ms=event.expires_at_ms)
+            case ForeignQuestion(code=code, expires_at_ms=expires_at_ms, stands_as=target):
+                keep_foreign(tx, event, room, self._means, code=code, expires_at_ms=expires_at_ms, stands_as=target)
             case ForeignEdit(target=target):
                 tx.close_foreign(target, event.sender, event.ts)
             case Redacted(target=target):

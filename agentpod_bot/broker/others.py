@@ -8,7 +8,7 @@ from agentpod_bot.core.room import Foreign
 
 if TYPE_CHECKING:
     from agentpod_bot.broker.change import Means
-    from agentpod_bot.core.ids import Code
+    from agentpod_bot.core.ids import Code, EventId
     from agentpod_bot.core.room import RoomState, Seen, Undecryptable
     from agentpod_bot.ports import Tx
 
@@ -21,12 +21,21 @@ One of which nothing was ever read is read back for as long as any of them does.
 """
 
 
-def keep_foreign(tx: Tx, event: Seen, room: RoomState, means: Means, *, code: Code | None, expires_at_ms: int) -> None:
+def keep_foreign(
+    tx: Tx,
+    event: Seen,
+    room: RoomState,
+    means: Means,
+    *,
+    code: Code | None,
+    expires_at_ms: int,
+    stands_as: EventId | None = None,
+) -> None:
     """Remember a question that is not in this store. Nobody can make bare answers unclear for ever."""
     shown_ts = min(event.ts, means.clock.now_ms())  # whoever sends an event says when that was
     tx.keep_foreign(
         Foreign(
-            event_id=event.event_id,
+            event_id=stands_as or event.event_id,
             room_id=room.room_id,
             sender=event.sender,
             code=code,

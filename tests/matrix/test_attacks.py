@@ -190,6 +190,26 @@ async def test_a_question_that_was_asked_while_the_bot_did_not_listen_makes_bare
         assert (await pod.now(question)).is_open
 
 
+async def test_a_message_that_was_edited_into_a_question_makes_bare_answers_unclear_until_it_is_edited_again(
+    rig: Rig, clock: FakeClock
+) -> None:
+    """As of a bot that first says that it is at work."""
+    async with rig.run() as pod:
+        question = await pod.pending()
+        placeholder = rig.say("one moment", rig.mallory)
+        new = {**rig.questions()[0], "code": "Q9"}
+        relation = {"rel_type": "m.replace", "event_id": placeholder}
+        edit = {"msgtype": "m.text", "body": "* a question", "m.new_content": new, "m.relates_to": relation}
+        await pod.handled(rig.hs.post(rig.room, rig.mallory, edit))
+        clock.advance(5_000)
+        await pod.handled(rig.say("1"))
+        assert (await pod.now(question)).is_open
+        await pod.handled(rig.hs.edit(rig.room, rig.mallory, placeholder, "done"))
+        clock.advance(31_000)
+        await pod.handled(rig.say("1"))
+        assert (await pod.now(question)).status is Status.DECIDED
+
+
 async def test_a_redacted_question_of_another_account_stands_in_nobodys_way(rig: Rig, clock: FakeClock) -> None:
     async with rig.run() as pod:
         question = await pod.pending()
