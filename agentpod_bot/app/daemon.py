@@ -245,6 +245,7 @@ class Daemon:
     async def _reach(self) -> None:
         """Wait for the homeserver; make sure that the token is the bot's and that every alias means a room."""
         wait_s = FIRST_RETRY_S
+        is_renewed = False
         while True:
             try:
                 await self._check_account()
@@ -264,9 +265,10 @@ class Daemon:
                 renewed = await self._renewal.renew()
                 if renewed == "never":
                     raise CredentialsRefused(f"homeserver.access_token: {error}") from error
-                if renewed == "later":
+                if renewed == "later" or is_renewed:  # one that is refused all the same is no reason not to wait
                     await self._clock.sleep(wait_s)
                     wait_s = min(LONGEST_RETRY_S, wait_s * 2)
+                is_renewed = renewed == "renewed"
             except (MatrixError, StoreUnavailable) as error:
                 name = "homeserver_unreachable" if isinstance(error, MatrixError) else "start_waits_for_the_store"
                 log.warning(name, error=error.code, reason=str(error), wait_s=wait_s)

@@ -14,13 +14,14 @@ import structlog
 from agentpod_bot.broker import places
 from agentpod_bot.broker.change import QUESTION, After, Means, audit, change, edit_place_again, show_again
 from agentpod_bot.broker.moving import show_moved
+from agentpod_bot.broker.others import DAY_MS, OTHERS_MS, keep_foreign, may_ask
 from agentpod_bot.broker.said_back import SaidBack
 from agentpod_bot.broker.scenes import in_room, scene_of
 from agentpod_bot.broker.unreadable import KEPT_MS, became_readable, came_unreadable
 from agentpod_bot.broker.votes import take, voters_in, withdraw
 from agentpod_bot.broker.world import powers_at
 from agentpod_bot.core.copies import is_gone
-from agentpod_bot.core.ids import Code, TxnId
+from agentpod_bot.core.ids import TxnId
 from agentpod_bot.core.judge import judge_reacted, judge_said
 from agentpod_bot.core.lifecycle import Lapsed, Posted, Undelivered
 from agentpod_bot.core.model import Attachment
@@ -28,7 +29,6 @@ from agentpod_bot.core.policy import Trust
 from agentpod_bot.core.room import (
     Created,
     EncryptionOn,
-    Foreign,
     ForeignEdit,
     ForeignQuestion,
     Membered,
@@ -83,9 +83,6 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger(__name__)
 
-DAY_MS = 86_400_000
-OTHERS_MS = 1_800_000
-"""How far back a room is read for questions of other accounts: as long as a card alone counts as open."""
 ENDED_BEFORE = "an earlier run ended it"
 TRIES = 3
 """An event that breaks us so often is set aside, with a line in the audit; it decides nothing."""
@@ -117,8 +114,12 @@ class Inbox:
 
     async def oldest_open_ts(self, room_id: RoomId) -> int:
         """How far back events of a room matter: to its oldest open question, and to any that others just asked."""
-        open_now = await self._store.run(lambda tx: tx.open_questions(room_id=room_id))
-        others_ms = self._means.clock.now_ms() - OTHERS_MS
+
+        def look(tx: Tx) -> tuple[bool, tuple[Question, ...]]:
+            return tx.newest_seen(room_id) is None, tx.open_questions(room_id=room_id)
+
+        is_new, open_now = await self._store.run(look)
+        others_ms = self._means.clock.now_ms() - (DAY_MS if is_new else OTHERS_MS)
         return min((others_ms, *(question.asked.created_at_ms for question in open_now)))
 
     async def undecrypted(
@@ -266,8 +267,8 @@ class Inbox:
                     tx.close_foreign(target, event.sender, event.ts)
                 elif question is not None:
                     self._edited(tx, event, question, after)
-            case ForeignQuestion():
-                self._keep_foreign(tx, event, room, event.code, event.expires_at_ms)
+            case ForeignQuestion(code=code, expires_at_ms=expires_at_ms, stands_as=target):
+                keep_foreign(tx, event, room, self._means, code=code, expires_at_ms=expires_at_ms, stands_as=target)
             case ForeignEdit(target=target):
                 tx.close_foreign(target, event.sender, event.ts)
             case Redacted(target=target):
@@ -280,6 +281,8 @@ class Inbox:
                     if foreign.event_id == target:
                         tx.close_foreign(target, foreign.sender, event.ts)
             case Undecryptable():
+                if may_ask(event, room, self._means):
+                    keep_foreign(tx, event, room, self._means, code=None, expires_at_ms=event.ts + OTHERS_MS)
                 came_unreadable(tx, event, room, after, self._means)
             case Replaced():
                 SaidBack(tx, self._means, room, after).replaced(event)
@@ -338,7 +341,7 @@ class Inbox:
             # Posted by a store that is no longer here: people still see it open, for we know not how long.
             # Nobody can answer it here: whoever asked it is told nothing by this daemon.
             SaidBack(tx, self._means, room, after).lost(event)
-            self._keep_foreign(tx, event, room, event.code, event.ts + DAY_MS)
+            keep_foreign(tx, event, room, self._means, code=event.code, expires_at_ms=event.ts + DAY_MS)
             return
         if event.txn_id is None:  # sent on another device, for whose transaction ids it would be a new event
             effect = tx.unsent(question.row, room.room_id, QUESTION)
@@ -364,23 +367,6 @@ class Inbox:
             if question.asked.digest == event.digest and question.key.revision == event.revision:
                 return question
         return None
-
-    def _keep_foreign(
-        self, tx: Tx, event: ForeignQuestion | OwnQuestion, room: RoomState, code: Code | None, expires_at_ms: int
-    ) -> None:
-        # Nobody may make bare answers unclear for ever; and whoever sends an event says when that was.
-        shown_ts = min(event.ts, self._means.clock.now_ms())
-        tx.keep_foreign(
-            Foreign(
-                event_id=event.event_id,
-                room_id=room.room_id,
-                sender=event.sender,
-                code=code,
-                shown_ts=shown_ts,
-                expires_at_ms=min(expires_at_ms, shown_ts + DAY_MS),
-                closed_ts=None,
-            )
-        )
 
     def _follow(self, tx: Tx, event: Answer, verdict: Verdict, scene: Scene, after: After) -> None:
         """Do what a verdict says. Only `Accept` can close a question, and only if the store agrees."""

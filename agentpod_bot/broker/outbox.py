@@ -113,6 +113,7 @@ class Outbox:
         """Busy rooms that were rung for meanwhile: what is known to be due may be older than that."""
         self._due: Mapping[RoomId, int] | None = None
         self._paused: dict[RoomId, int] = {}
+        """Rooms that have to wait, until when by the monotonic clock: the other one may be set back meanwhile."""
         self._never_taken: set[int] = set()
         """Effects of which every try was answered with a refusal: the room cannot have them."""
         self._last_429_ms: int | None = None
@@ -159,9 +160,9 @@ class Outbox:
                 return 1.0
         wait_ms = LONGEST_S * 1000
         for room_id, not_before_ms in due.items():
-            at_ms = max(not_before_ms, self._paused.get(room_id, 0))
-            if at_ms > now_ms:
-                wait_ms = min(wait_ms, at_ms - now_ms)
+            due_in_ms = max(not_before_ms - now_ms, self._pause_left_ms(room_id))
+            if due_in_ms > 0:
+                wait_ms = min(wait_ms, due_in_ms)
             else:
                 self._start(room_id)
         return wait_ms / 1000
@@ -176,7 +177,13 @@ class Outbox:
         return room_id in self._busy
 
     def _waits(self, room_id: RoomId) -> bool:
-        return self._paused.get(room_id, 0) > self._means.clock.now_ms()
+        return self._pause_left_ms(room_id) > 0
+
+    def _pause_left_ms(self, room_id: RoomId) -> int:
+        return max(0, self._paused.get(room_id, 0) - self._monotonic_ms())
+
+    def _monotonic_ms(self) -> int:
+        return round(self._means.clock.monotonic() * 1000)
 
     async def _drain(self, room_id: RoomId, ready: Ready | None = None) -> None:
         """Send `ready`, then a room's due effects until there is none, or the room has to wait."""
@@ -422,7 +429,7 @@ class Outbox:
         await self._commit(work)
 
     def _pause(self, room_id: RoomId, wait_ms: int) -> None:
-        self._paused[room_id] = self._means.clock.now_ms() + wait_ms
+        self._paused[room_id] = self._monotonic_ms() + wait_ms
 
     def _backoff_ms(self, attempts: int) -> int:
         """Exponential, with the second half left to chance so that rooms do not come back all at once."""

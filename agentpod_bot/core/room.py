@@ -132,6 +132,8 @@ class ForeignQuestion(Seen):
     code: Code | None
     expires_at_ms: int
     """From the envelope; for a card alone, 30 minutes after `ts`."""
+    stands_as: EventId | None = None
+    """The event that this edit made a question, or that was one; None where it is its own event."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

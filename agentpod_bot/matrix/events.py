@@ -199,9 +199,11 @@ def _own(seen: _Seen, event: Mapping[str, Any], content: Mapping[str, Any]) -> R
 
 def _foreign(seen: _Seen, kind: object, content: Mapping[str, Any]) -> RoomEvent:
     if kind in (MESSAGE, ENCRYPTED) and _is_edit(content):
-        # One that still asks, as an edit that shows votes does, ends nothing.
-        target = None if _asks(_object(content.get("m.new_content"))) else _edited(content)
-        return Unheeded(**seen.fields) if target is None else ForeignEdit(**seen.fields, target=target)
+        target, new = _edited(content), _object(content.get("m.new_content"))
+        if target is None:
+            return Unheeded(**seen.fields)
+        # One that asks, as an edit that shows votes still does, ends nothing.
+        return _question(seen, new, target) if _asks(new) else ForeignEdit(**seen.fields, target=target)
     match kind:
         case "m.room.message":
             return _message(seen, content)
@@ -214,14 +216,9 @@ def _foreign(seen: _Seen, kind: object, content: Mapping[str, Any]) -> RoomEvent
 
 
 def _message(seen: _Seen, content: Mapping[str, Any]) -> RoomEvent:
-    suite = content.get("suite_event_type")
     if _asks(content):
-        expires_at_ms = _instant_ms(_object(content.get("subject")).get("expires_at")) if suite == QUESTION_V2 else None
-        return ForeignQuestion(
-            **seen.fields,
-            code=_code(content.get("code")),
-            expires_at_ms=seen.ts + CARD_LIFE_MS if expires_at_ms is None else expires_at_ms,
-        )
+        return _question(seen, content)
+    suite = content.get("suite_event_type")
     body = content.get("body")
     if content.get("msgtype") != "m.text":
         return Unheeded(**seen.fields)
@@ -233,6 +230,17 @@ def _message(seen: _Seen, content: Mapping[str, Any]) -> RoomEvent:
     if not isinstance(body, str):
         return Unheeded(**seen.fields)
     return Said(**seen.fields, body=body, names=_names(content))
+
+
+def _question(seen: _Seen, content: Mapping[str, Any], stands_as: EventId | None = None) -> ForeignQuestion:
+    is_v2 = content.get("suite_event_type") == QUESTION_V2
+    expires_at_ms = _instant_ms(_object(content.get("subject")).get("expires_at")) if is_v2 else None
+    return ForeignQuestion(
+        **seen.fields,
+        code=_code(content.get("code")),
+        expires_at_ms=seen.ts + CARD_LIFE_MS if expires_at_ms is None else expires_at_ms,
+        stands_as=stands_as,
+    )
 
 
 def _asks(content: Mapping[str, Any]) -> bool:

@@ -17,7 +17,7 @@ from agentpod_bot.matrix.response import Part
 from tests.examples import CALLER, LIMITS, MINUTE, ROUTE, START
 from tests.fakes import FakeClock
 from tests.matrix.fake_homeserver import FakeHomeserver
-from tests.matrix.rig import Rig
+from tests.matrix.rig import PATIENCE_S, Rig
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -148,6 +148,27 @@ async def test_a_question_that_stood_in_a_room_before_the_bot_listened_there_mak
         assert (await pod.now(question)).is_open
 
 
+async def test_a_question_that_stood_in_a_room_for_hours_before_the_bots_first_start_makes_bare_answers_unclear(
+    rig: Rig, clock: FakeClock
+) -> None:
+    other = RoomId(rig.hs.room(rig.pod, rig.owner))
+    async with rig.run() as pod:
+        await pod.pending()
+    content = copy.deepcopy(rig.questions()[0]) | {"code": "Q9"}
+    content["subject"]["expires_at"] = "9999-01-01T00:00:00Z"
+    rig.hs.post(other, rig.mallory, content)
+    for number in range(300):
+        rig.hs.say(other, rig.mallory, f"talk {number}")
+    clock.advance(5 * 60 * MINUTE)
+    rig.path = rig.path.parent.with_name("another store") / rig.path.name
+    rig.policy = replace(rig.policy, routes={ROUTE: replace(rig.policy.routes[ROUTE], room_id=other)})
+    async with rig.run() as pod:
+        question = await pod.pending()
+        clock.advance(5_000)
+        await pod.handled(rig.hs.say(other, rig.owner, "1"))
+        assert (await pod.now(question)).is_open
+
+
 async def test_a_question_that_was_asked_while_the_bot_did_not_listen_makes_bare_answers_unclear(
     rig: Rig, clock: FakeClock
 ) -> None:
@@ -167,6 +188,26 @@ async def test_a_question_that_was_asked_while_the_bot_did_not_listen_makes_bare
         clock.advance(5_000)
         await pod.handled(rig.say("1"))
         assert (await pod.now(question)).is_open
+
+
+async def test_a_message_that_was_edited_into_a_question_makes_bare_answers_unclear_until_it_is_edited_again(
+    rig: Rig, clock: FakeClock
+) -> None:
+    """As of a bot that first says that it is at work."""
+    async with rig.run() as pod:
+        question = await pod.pending()
+        placeholder = rig.say("one moment", rig.mallory)
+        new = {**rig.questions()[0], "code": "Q9"}
+        relation = {"rel_type": "m.replace", "event_id": placeholder}
+        edit = {"msgtype": "m.text", "body": "* a question", "m.new_content": new, "m.relates_to": relation}
+        await pod.handled(rig.hs.post(rig.room, rig.mallory, edit))
+        clock.advance(5_000)
+        await pod.handled(rig.say("1"))
+        assert (await pod.now(question)).is_open
+        await pod.handled(rig.hs.edit(rig.room, rig.mallory, placeholder, "done"))
+        clock.advance(31_000)
+        await pod.handled(rig.say("1"))
+        assert (await pod.now(question)).status is Status.DECIDED
 
 
 async def test_a_redacted_question_of_another_account_stands_in_nobodys_way(rig: Rig, clock: FakeClock) -> None:
@@ -377,6 +418,25 @@ async def test_which_one_is_asked_also_after_the_clock_was_set_back(rig: Rig, cl
         pod.parts.outbox._bell.ring()
         await pod.quiet()
         assert len(rig.notices()) == 2
+
+
+async def test_a_room_that_has_to_wait_waits_no_longer_because_the_clock_was_set_back(
+    rig: Rig, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only what was being sent then keeps the time that stands in the store."""
+    async with rig.run() as pod:
+        rig.hs.answer_with("PUT", "/send/", status=429, body={"errcode": "M_LIMIT_EXCEEDED", "retry_after_ms": 5_000})
+        await pod.ask()
+        await rig.hs.until(lambda: rig.hs.count("PUT", "/send/") == 1)
+        async with asyncio.timeout(PATIENCE_S):
+            while not pod.meter.failures:
+                await asyncio.sleep(0.002)
+        before = clock.monotonic()
+        clock.advance(-60 * MINUTE)
+        later = await pod.ask()
+        monkeypatch.setattr(clock, "monotonic", lambda: before + 6)
+        pod.parts.outbox._bell.ring()
+        await pod.when(later, lambda now: now.status is Status.PENDING)
 
 
 async def test_strangers_cannot_use_up_what_approvers_are_told(rig: Rig, clock: FakeClock) -> None:

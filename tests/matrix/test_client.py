@@ -124,6 +124,24 @@ async def test_a_rooms_state_is_asked_anew_each_time(
     assert (state.joined, state.bot_joined, state.encrypted, state.replaced) == ({pod}, True, True, True)
 
 
+async def test_a_member_with_a_name_that_is_no_text_keeps_no_room_from_being_known(
+    client: MatrixClient, hs: FakeHomeserver, room: RoomId, pod: UserId, owner: UserId
+) -> None:
+    """Their profile is their own to write, and while one room's state is not known no answer in any is read."""
+    broken: dict[str, Any] = {"joined": {owner: {"display_name": 5, "avatar_url": []}, pod: None}}
+    hs.answer_with("GET", "/joined_members", status=200, body=broken)
+    assert (await client.room_state(room)).joined == {pod, owner}
+
+
+@pytest.mark.parametrize("body", [{}, {"joined": []}, {"joined": None}])
+async def test_an_answer_that_names_no_members_is_none(
+    client: MatrixClient, hs: FakeHomeserver, room: RoomId, body: dict[str, Any]
+) -> None:
+    hs.answer_with("GET", "/joined_members", status=200, body=body)
+    with pytest.raises(HomeserverUnavailable):
+        await client.room_state(room)
+
+
 async def test_a_room_that_the_bot_may_not_look_into_is_one_it_is_not_in(
     client: MatrixClient, hs: FakeHomeserver, room: RoomId, pod: UserId, owner: UserId
 ) -> None:

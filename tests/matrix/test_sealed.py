@@ -381,3 +381,23 @@ async def test_a_key_that_comes_after_the_notice_is_not_too_late_for_the_answer(
         await owner.give_key(rig.room)
         decided = await pod.when(question, lambda now: not now.is_open)
         assert decided.status is Status.DECIDED
+
+
+@pytest.mark.parametrize("is_listed", [True, False])
+async def test_what_another_account_said_unreadably_may_be_a_question_to_which_a_bare_answer_is(
+    rig: Rig, owner: E2EPerson, clock: FakeClock, *, is_listed: bool
+) -> None:
+    """The person can read it: for them the room shows two questions."""
+    other = rig.mallory
+    if is_listed:
+        rig.policy = replace(rig.policy, agents=frozenset({other}))
+    sealed_for_others = {"algorithm": "m.megolm.v1.aes-sha2", "ciphertext": "AwgA", "session_id": "s"}
+    async with rig.run() as pod:
+        question = await pod.pending()
+        asked = await sees(owner, rig, "Permission needed")
+        await pod.handled(rig.hs.post(rig.room, other, sealed_for_others, kind="m.room.encrypted"))
+        clock.advance(5_000)
+        await pod.handled(await owner.send(rig.room, "1"))
+        assert (await pod.now(question)).is_open
+        await owner.reply(rig.room, asked["event_id"], "1")
+        assert (await pod.when(question, lambda now: not now.is_open)).status is Status.DECIDED

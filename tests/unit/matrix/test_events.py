@@ -204,6 +204,12 @@ def test_other_bundled_relations_keep_no_message_from_being_read(relations: Any)
     assert seen(event(text("3"), unsigned={"m.relations": relations})) == Said(**SEEN, body="3")
 
 
+def test_an_edit_that_asks_is_a_question_that_stands_as_what_it_edits() -> None:
+    raw = event(text("* …", **{"m.relates_to": {"rel_type": "m.replace", "event_id": "$q"}, "m.new_content": QUESTION}))
+    asked = ForeignQuestion(**SEEN, code=Code("K7"), expires_at_ms=EXPIRES_MS, stands_as=EventId("$q"))
+    assert seen(raw) == asked
+
+
 def test_an_own_edit_closes_only_with_an_outcome_receipt() -> None:
     content = edit(text(suite_event_type="dev.agentpod.permission.outcome.v2"))
     assert seen(event(content, sender=POD)) == OwnEdit(**BY_POD, target=EventId("$q"), closes=True)
