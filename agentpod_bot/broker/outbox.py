@@ -25,17 +25,16 @@ from agentpod_bot.broker.change import (
     UPLOAD,
     After,
     Means,
-    audit,
     change,
-    show_again,
 )
+from agentpod_bot.broker.failed_sends import FIRST_RETRY_MS, FailedSends
 from agentpod_bot.broker.reminders import REMINDERS, hushed, is_held, lowered
 from agentpod_bot.broker.rendered import question_of, render
 from agentpod_bot.broker.said_back import unread_notice
 from agentpod_bot.broker.uploads import MOST_TRIES, Uploads, is_to_upload
 from agentpod_bot.core.kept import Effect, Priority
 from agentpod_bot.core.labels import approves
-from agentpod_bot.core.lifecycle import Posted, Undelivered
+from agentpod_bot.core.lifecycle import Posted
 from agentpod_bot.core.model import Attachment, Status
 from agentpod_bot.errors import HomeserverUnavailable, RateLimited, Refused, StoreUnavailable, TokenRefused
 from agentpod_bot.render.notices import keycaps
@@ -53,18 +52,10 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger(__name__)
 
-FIRST_RETRY_MS = 500
-LONGEST_RETRY_MS = 60_000
 SHUT_RETRY_MS = 5_000
 """A room into which nothing may be sent now is looked at again after so long."""
-FIRST_EDIT_MS = 60_000
-LONGEST_EDIT_MS = 3_600_000
-MOST_EDITS = 30
-"""So often, for about a day, an edit that shows a question's end is tried where the homeserver refuses it."""
 CALM_MS = 600_000
 """Keycaps are seeded only by an account that saw no 429 for so long."""
-ROOM_TROUBLE = frozenset({403, 404})
-"""What is known of a room that answers so may be wrong."""
 SETTLE_S = 1.0
 LONGEST_S = 30.0
 
@@ -107,6 +98,7 @@ class Outbox:
         self._bell = bell
         self._meter = meter
         self._uploads = Uploads(homeserver, means, commit)
+        self._failed = FailedSends(store, means, commit, meter)
         self._tasks: asyncio.TaskGroup | None = None
         self._busy: set[RoomId] = set()
         self._again: set[RoomId] = set()
@@ -331,16 +323,16 @@ class Outbox:
             self._last_429_ms = self._means.clock.now_ms()
             self._not_taken(effect)
             self._pause(effect.room_id, error.retry_after_ms)
-            await self._later(effect, error.retry_after_ms, kind, error.code)
+            await self._failed.later(effect, error.retry_after_ms, kind, error.code)
             return Turn(None)
         except (HomeserverUnavailable, TokenRefused) as error:
             self._never_taken.discard(effect.effect_id)
-            wait_ms = self._backoff_ms(effect.attempts)
+            wait_ms = self._failed.backoff_ms(effect.attempts)
             self._pause(effect.room_id, wait_ms)
-            await self._later(effect, wait_ms, kind, error.code)
+            await self._failed.later(effect, wait_ms, kind, error.code)
             return Turn(None)
         except Refused as error:
-            await self._refused(ready, kind, error)
+            await self._failed.refused(effect, kind, error)
             return Turn(None)
         self._never_taken.discard(effect.effect_id)
         self._meter.sent(kind)
@@ -380,62 +372,22 @@ class Outbox:
         except RateLimited as error:
             self._last_429_ms = self._means.clock.now_ms()
             self._pause(effect.room_id, error.retry_after_ms)
-            await self._later(effect, error.retry_after_ms, UPLOAD, error.code, counted=False)
+            await self._failed.later(effect, error.retry_after_ms, UPLOAD, error.code, counted=False)
         except TokenRefused as error:  # like a limit, it says nothing of the file, which must not lose its tries
             self._pause(effect.room_id, SHUT_RETRY_MS)
-            await self._later(effect, SHUT_RETRY_MS, UPLOAD, error.code, counted=False)
+            await self._failed.later(effect, SHUT_RETRY_MS, UPLOAD, error.code, counted=False)
         except HomeserverUnavailable as error:
             if effect.effect == UPLOAD and effect.attempts >= MOST_TRIES:
                 await self._uploads.fail(effect, question, room, error)
                 return
-            wait_ms = self._backoff_ms(effect.attempts)
+            wait_ms = self._failed.backoff_ms(effect.attempts)
             self._pause(effect.room_id, wait_ms)
-            await self._later(effect, wait_ms, UPLOAD, error.code)
+            await self._failed.later(effect, wait_ms, UPLOAD, error.code)
         except Refused as error:
-            await self._refused(Ready(effect, question), UPLOAD, error)
-
-    async def _later(self, effect: Effect, wait_ms: int, kind: str, why: str, *, counted: bool = True) -> None:
-        self._meter.send_failed(kind, why)
-        log.warning("event_postponed", kind=kind, room_id=effect.room_id, error=why, wait_ms=wait_ms)
-        not_before_ms = self._means.clock.now_ms() + wait_ms
-        await self._store.run(lambda tx: tx.postpone(effect.effect_id, not_before_ms, counted=counted))
-
-    async def _refused(self, ready: Ready, kind: str, error: Refused) -> None:
-        """The homeserver will never take it. A question is then undeliverable, and its client is told at once."""
-        effect = ready.effect
-        self._meter.send_failed(kind, error.code)
-        log.error("event_refused", kind=kind, room_id=effect.room_id, errcode=error.errcode, status=error.status)
-        if error.status in ROOM_TROUBLE:
-            self._means.world.forget(effect.room_id)
-
-        def work(tx: Tx, after: After) -> None:
-            if effect.priority is Priority.EDIT and effect.attempts < MOST_EDITS:
-                # The room would show the question as open for good; who may send there can change.
-                wait_ms = min(LONGEST_EDIT_MS, FIRST_EDIT_MS << effect.attempts - 1)
-                tx.postpone(effect.effect_id, self._means.clock.now_ms() + wait_ms)
-                return
-            tx.abandon(effect.effect_id, error.errcode)
-            question = question_of(tx, effect)
-            if question is not None and question.left_at_ms is not None:
-                return  # it is asked in another room now
-            if effect.effect == QUESTION and question is not None and question.original is not None:
-                now_ms = self._means.clock.now_ms()
-                tx.withdraw_copy(question.row, now_ms)  # it stays open where it was asked first
-                audit(tx, question, "copy_refused", now_ms, detail=error.errcode)
-                show_again(tx, question.whole, after, self._means)  # there they hear that nobody else was asked
-            elif effect.effect == QUESTION and question is not None:
-                change(tx, question, Undelivered(error.errcode), after, self._means)
-
-        await self._commit(work)
+            await self._failed.refused(effect, UPLOAD, error)
 
     def _pause(self, room_id: RoomId, wait_ms: int) -> None:
         self._paused[room_id] = self._monotonic_ms() + wait_ms
-
-    def _backoff_ms(self, attempts: int) -> int:
-        """Exponential, with the second half left to chance so that rooms do not come back all at once."""
-        full: int = min(LONGEST_RETRY_MS, FIRST_RETRY_MS << min(attempts, 10))
-        half = full // 2
-        return half + half * int(self._means.chance.hex(16), 16) // 0xFFFF
 
 
 def _is_answered_by_who_is_told(effect: Effect, closing: Closing) -> bool:

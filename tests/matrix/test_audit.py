@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from structlog.testing import capture_logs
 
-from agentpod_bot.broker import inbox
+from agentpod_bot.broker import room_events
 from agentpod_bot.broker.votes import take
 from agentpod_bot.core.ids import RequestId
 from agentpod_bot.core.journal import START as NOTHING
@@ -168,7 +168,7 @@ async def test_the_chain_holds_over_kills_and_over_events_that_break_us(
             take(*given, **more)  # type: ignore[arg-type]  # handed on as it came
             raise RuntimeError("broken")
 
-        monkeypatch.setattr(inbox, "take", breaks)
+        monkeypatch.setattr(room_events, "take", breaks)
         with capture_logs():  # a traceback with all its locals takes seconds to draw on a busy machine
             await pod.handled(rig.say("1", reply_to=question))
         assert (await pod.now(question)).status is Status.PENDING

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from agentpod_bot import errors
-from agentpod_bot.broker import inbox
+from agentpod_bot.broker import room_events
 from agentpod_bot.core.ids import ClientName, RequestId, RouteName, SessionId
 from agentpod_bot.core.model import Caller, Claim, Outcome, Progress, Status, TextPreview
 from agentpod_bot.core.policy import Reactions
@@ -855,14 +855,14 @@ async def test_progress_after_the_decision_is_shown_by_an_edit(rig: Rig, clock: 
 async def test_an_event_that_breaks_us_is_set_aside_and_what_follows_counts(
     rig: Rig, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    judge = inbox.judge_said
+    judge = room_events.judge_said
 
     def breaks(said: object, scene: object) -> object:
         if said.body == "poison":  # type: ignore[attr-defined]  # a Said
             raise RuntimeError("a fault of ours")
         return judge(said, scene)  # type: ignore[arg-type]  # as it came
 
-    monkeypatch.setattr(inbox, "judge_said", breaks)
+    monkeypatch.setattr(room_events, "judge_said", breaks)
     async with rig.run() as pod:
         question = await pod.pending()
         clock.advance(1_000)
