@@ -101,7 +101,10 @@ async def test_a_question_goes_from_one_encrypted_room_into_the_next_and_none_of
 ) -> None:
     rig.policy = replace(rig.policy, trust=trust)
     async with rig.run() as pod:
-        pod.verdicts.verified.add(owner.ed25519)
+        assert pod.crypto is not None
+        assert pod.identities is not None
+        await pod.crypto.devices_of(rig.owner)
+        assert await pod.identities.verify(rig.owner, device=(owner.device_id, owner.ed25519), master=None)
         question = await pod.pending()
         first = await reads(owner, rig.room, "Permission needed")
         new = upgraded(rig)
