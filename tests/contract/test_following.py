@@ -171,8 +171,11 @@ async def test_what_does_not_succeed_is_tried_again_after_twice_as_long_up_to_a_
 
 async def test_where_nothing_was_tried_or_all_went_well_nothing_is_due_soon(bot: Bot) -> None:
     assert bot.upgrades.due_in_s() == LONGEST_RETRY_S
+    bot.hs.shut.add(NEW)
     await bot.upgraded()
     await bot.look()
+    bot.hs.shut.clear()
+    await bot.look(after_s=FIRST_RETRY_S)
     assert bot.lives_in == NEW
     assert bot.upgrades.due_in_s() == LONGEST_RETRY_S
 
@@ -384,6 +387,55 @@ async def test_where_another_route_went_before_says_nothing_of_this_one(
         await bot.upgraded(OPS, NEW)
         await bot.look()
         assert bot.lives_in == NEWER
+
+
+# What the tombstone said
+
+
+def _kept(encrypted: bool | None) -> Tombstone:
+    return Tombstone(Successor(NEW, OWNER), encrypted=encrypted)
+
+
+@pytest.mark.parametrize(
+    ("now", "why"), [(None, NotFollowed.UNNAMED), (Refused("M_FORBIDDEN", status=403), NotFollowed.UNREACHABLE)]
+)
+async def test_in_a_room_that_the_bot_is_in_it_counts_what_its_tombstone_says_now(
+    bot: Bot, now: Refused | None, why: NotFollowed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def says(_room_id: RoomId) -> None:
+        if now is not None:
+            raise now
+
+    await bot.upgraded()
+    await bot.store.run(lambda tx: tx.mark_replaced(OPS, _kept(encrypted=False)))
+    monkeypatch.setattr(bot.hs, "successor", says)
+    await bot.look()
+    assert (bot.lives_in, bot.why) == (OPS, why.said)
+
+
+async def test_in_a_room_that_the_bot_is_in_it_counts_how_it_is_encrypted_now(bot: Bot) -> None:
+    await bot.upgraded()
+    await bot.store.run(lambda tx: tx.mark_replaced(OPS, _kept(encrypted=False)))
+    bot.hs.rooms[OPS] = replace(bot.hs.rooms[OPS], encrypted=None)
+    await bot.parts.world.refresh(OPS)
+    await bot.look()
+    assert (bot.lives_in, bot.why) == (OPS, NotFollowed.ENCRYPTION_UNKNOWN.said)
+
+
+@pytest.mark.parametrize(
+    ("readable", "kept", "goes"),
+    [(False, None, True), (False, True, True), (None, False, True), (None, True, False), (None, None, False)],
+)
+async def test_of_a_room_that_the_bot_left_it_counts_what_may_still_be_read_and_else_what_was_known(
+    bot: Bot, readable: bool | None, kept: bool | None, goes: bool
+) -> None:
+    await bot.upgraded(caught_up=False)
+    await bot.store.run(lambda tx: tx.mark_replaced(OPS, _kept(encrypted=kept)))
+    bot.hs.rooms[OPS] = replace(bot.hs.rooms[OPS], bot_joined=False, encrypted=readable)
+    bot.hs.named[OPS] = None
+    await bot.parts.world.refresh(OPS)
+    await bot.look()
+    assert (bot.lives_in == NEW) is goes
 
 
 # Questions that stayed behind

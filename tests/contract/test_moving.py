@@ -12,10 +12,11 @@ from agentpod_bot.broker.moving import MOVED, NOT_ALIKE, Moved, move
 from agentpod_bot.core.ids import EventId, RoomId, RouteName
 from agentpod_bot.core.model import Attachment, Outcome, Status, TextPreview, Vote
 from agentpod_bot.core.policy import Escalation
-from agentpod_bot.core.upgrades import NotFollowed, Tombstone
+from agentpod_bot.core.room import Replaced
+from agentpod_bot.core.upgrades import NotFollowed, Successor, Tombstone
 from agentpod_bot.errors import Invalid, Refused, TooLarge
 from agentpod_bot.render.question import compose
-from tests.contract.sealed_homeserver import SealedHomeserver, running
+from tests.contract.sealed_homeserver import SealedHomeserver, running, said
 from tests.examples import (
     ALWAYS,
     CALLER,
@@ -289,6 +290,33 @@ async def test_a_moved_copy_is_told_as_one_in_the_audit(path: Path, hs: SealedHo
         whats = [what for what, _ in await pod.audited(question)]
         assert "copy_asked_again" in whats
         assert "asked_again" not in whats
+
+
+# Before the tombstone, and after it
+
+
+@pytest.mark.parametrize("also_as_state", [True, False])
+async def test_what_was_said_before_the_tombstone_counts_whatever_else_the_response_says_of_it(
+    path: Path, hs: SealedHomeserver, clock: FakeClock, *, also_as_state: bool
+) -> None:
+    tombstone = Replaced(event_id=EventId("$tombstone"), sender=OWNER, ts=START + 2_000, successor=NEW)
+    async with running(path, hs, clock, FOLLOWING) as pod:
+        question = await pod.shown()
+        await pod.handle(said("1", clock), tombstone, state=(tombstone,) if also_as_state else ())
+        assert (await pod.now(question)).status is Status.DECIDED
+
+
+@pytest.mark.parametrize("as_state", [True, False])
+async def test_a_tombstone_is_kept_with_what_was_known_of_its_room_and_nothing_counts_after_it(
+    path: Path, hs: SealedHomeserver, clock: FakeClock, *, as_state: bool
+) -> None:
+    tombstone = Replaced(event_id=EventId("$tombstone"), sender=OWNER, ts=START, successor=NEW)
+    async with running(path, hs, clock, FOLLOWING) as pod:
+        question = await pod.shown()
+        await pod.handle(*(() if as_state else (tombstone,)), said("1", clock), state=(tombstone,) if as_state else ())
+        assert (await pod.now(question)).is_open
+        kept = await pod.store.run(lambda tx: tx.tombstone(OPS))
+        assert kept == Tombstone(Successor(NEW, OWNER), encrypted=False)
 
 
 # What would not be the same question

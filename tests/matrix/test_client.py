@@ -170,6 +170,10 @@ async def test_of_a_room_that_the_bot_left_it_knows_what_it_may_still_read(
     hs.answer_with("GET", "/state/m.room.tombstone", status=502)
     with pytest.raises(HomeserverUnavailable):
         await client.room_state(room)
+    hs.join(room, pod)
+    hs.answer_with("GET", "/state/m.room.tombstone", status=403, body={"errcode": "M_FORBIDDEN"})
+    with pytest.raises(Refused):
+        await client.room_state(room)
 
 
 @pytest.mark.parametrize(
