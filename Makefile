@@ -63,7 +63,7 @@ check: lint types layers test ## Run all of these
 bench: $(DEV) ## Measure ask to answer on the private homeserver
 	@$(PY) benchmarks/round_trip.py $(ARGS)
 
-chaos: $(DEV) ## Kill, cut and mislead for five minutes, then check (ARGS="--minutes 60")
+chaos: $(DEV) ## Kill, cut and mislead for five minutes, then check (ARGS="--minutes 60", "--encrypted")
 	@$(PY) chaos/run.py $(ARGS)
 
 # The smaller locks are held to the versions of the larger. Hashes stand in them, addresses do not.
