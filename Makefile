@@ -60,7 +60,7 @@ layers: $(DEV) ## Check that imports point down only
 
 check: lint types layers test ## Run all of these
 
-bench: $(DEV) ## Measure ask to answer on the private homeserver
+bench: $(DEV) ## Measure ask to answer on the private homeserver (ARGS="--encrypted")
 	@$(PY) benchmarks/round_trip.py $(ARGS)
 
 chaos: $(DEV) ## Kill, cut and mislead for five minutes, then check (ARGS="--minutes 60", "--encrypted")
