@@ -7,9 +7,10 @@ could read what they said says it again.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 import uuid
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -54,8 +55,8 @@ class People:
         """Events whose keys were given later."""
         self._unsure: dict[str, tuple[Act, str, Event]] = {}
         """What was said encrypted, by its event id: the act, the room's id, the question."""
-        self._unread: set[str] = set()
-        """Events about which the bot said that it could not read them."""
+        self._unread: defaultdict[str, asyncio.Event] = defaultdict(asyncio.Event)
+        """By event id: set once the bot has said that it could not read it."""
         self._persons = persons
         self._bot = bot
         self._planned = planned
@@ -112,7 +113,7 @@ class People:
             self._seen(room_id, event)
         elif content.get("msgtype") == "m.notice" and UNREADABLE in content["body"]:
             said: str = content["m.relates_to"]["m.in_reply_to"]["event_id"]
-            self._unread.add(said)
+            self._unread[said].set()
             self._again(said)
 
     def _seen(self, room_id: str, event: Event) -> None:
@@ -130,7 +131,7 @@ class People:
 
     def _again(self, event_id: str) -> None:
         """Answer again what could not be read; a key that comes late is waited for instead."""
-        if event_id in self._unread and event_id in self._unsure:
+        if self._unread[event_id].is_set() and event_id in self._unsure:
             act, room_id, question = self._unsure.pop(event_id)
             if act.form is not Form.LATE_KEY:
                 self._begin(
@@ -176,8 +177,9 @@ class People:
             return
         self.keyless.append(event_id)
         self._again(event_id)
-        await asyncio.sleep(UNTOLD_S)
-        self._unread.add(event_id)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._unread[event_id].wait(), UNTOLD_S)
+        self._unread[event_id].set()
         self._again(event_id)
 
     async def _say(

@@ -25,7 +25,7 @@ from agentpod_bot.demo.person import FILTER, POLL_MS, Event, Person
 from agentpod_bot.errors import HomeserverUnavailable, Refused
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from types import TracebackType
 
 T = TypeVar("T")
@@ -144,17 +144,15 @@ class E2EPerson(Person):
         Raises `HomeserverUnavailable`; then it can be tried again, with a new session.
         """
         async with self._turn:
-            try:
-                await self._is_encrypted(room_id)  # the settings of its rotation
-                await self._keep_up()
-                if not self._nio.rooms[room_id].members_synced:
-                    _took(await self._nio.joined_members(room_id), nio.JoinedMembersResponse)
-                    await self._keep_up()
-                if self._nio.olm.should_share_group_session(room_id):
+            await self._is_encrypted(room_id)  # the settings of its rotation
+            await self._keep_up()
+            await self._knows_members(room_id)
+            if self._nio.olm.should_share_group_session(room_id):
+                try:
                     await self._share(room_id)
-            except (aiohttp.ClientError, OSError, HomeserverUnavailable) as error:
-                self._begin_anew(room_id)
-                raise HomeserverUnavailable(f"the key could not be given to all: {error!r}") from error
+                except HomeserverUnavailable:
+                    self._nio.olm.outbound_group_sessions.pop(room_id, None)  # perhaps not given to all
+                    raise
             _, encrypted = self._nio.encrypt(room_id, event_type, copy.deepcopy(dict(content)))
             self._rotate(room_id)
             said: dict[str, Any] = encrypted
@@ -176,8 +174,7 @@ class E2EPerson(Person):
     async def sealed_without_key(self, room_id: str, content: Mapping[str, Any]) -> dict[str, Any]:
         """The content of an encrypted event whose key nobody gets before `give_key`."""
         async with self._turn:
-            if not self._nio.rooms[room_id].members_synced:
-                _took(await self._nio.joined_members(room_id), nio.JoinedMembersResponse)
+            await self._knows_members(room_id)
             before = self._nio.olm.outbound_group_sessions.pop(room_id, None)
             self._nio.olm.create_outbound_group_session(room_id)
             session = self._nio.olm.outbound_group_sessions[room_id]
@@ -195,16 +192,13 @@ class E2EPerson(Person):
         """
         kept = self._kept_back[room_id]
         async with self._turn:
+            await self._keep_up()
             before = self._nio.olm.outbound_group_sessions.pop(room_id, None)
             try:
-                await self._keep_up()
                 for each in [*kept] if session_id is None else [session_id]:
                     self._nio.olm.outbound_group_sessions[room_id] = OutboundGroupSession.from_pickle(kept[each])
                     await self._share(room_id)
                     del kept[each]
-            except (aiohttp.ClientError, OSError) as error:
-                self._nio.sharing_session.pop(room_id, None)
-                raise HomeserverUnavailable(f"the key could not be given to all: {error!r}") from error
             finally:
                 self._put_back(room_id, before)
 
@@ -301,34 +295,37 @@ class E2EPerson(Person):
 
     async def _keep_up(self) -> None:
         """Do what a client does after each sync: own keys, others' keys, sessions, messages to devices."""
-        try:
+        with _reaching():
             await self._publish()
             if self._nio.should_query_keys:
                 _took(await self._nio.keys_query(), nio.KeysQueryResponse)
             if self._nio.should_claim_keys:
                 await self._nio.keys_claim(self._nio.get_users_for_key_claiming())
             await self._nio.send_to_device_messages()
-        except (aiohttp.ClientError, OSError) as error:
-            raise HomeserverUnavailable(f"a device's own business could not be done: {error!r}") from error
+
+    async def _knows_members(self, room_id: str) -> None:
+        """Know who is in a room, and their devices."""
+        if not self._nio.rooms[room_id].members_synced:
+            with _reaching():
+                _took(await self._nio.joined_members(room_id), nio.JoinedMembersResponse)
+            await self._keep_up()
 
     async def _share(self, room_id: str) -> None:
         """Give the room's session to every device that can be told of it; nio takes one that failed for given."""
-        told = _took(
-            await self._nio.share_group_session(room_id, ignore_unverified_devices=True), nio.ShareGroupSessionResponse
-        )
+        try:
+            with _reaching():
+                told = await self._nio.share_group_session(room_id, ignore_unverified_devices=True)
+        finally:
+            self._nio.sharing_session.pop(room_id, None)  # nio would wait for ever for whoever was giving it
+        shared = _took(told, nio.ShareGroupSessionResponse)
         devices = {
             (device.user_id, device.id)
             for user_id in self._nio.rooms[room_id].users
             for device in self._nio.device_store.active_user_devices(user_id)
             if self._nio.olm.session_store.get(device.curve25519)
         }
-        if lacking := devices - told.users_shared_with - {(self.user_id, self.device_id)}:
+        if lacking := devices - shared.users_shared_with - {(self.user_id, self.device_id)}:
             raise HomeserverUnavailable(f"{lacking} were not given the key")
-
-    def _begin_anew(self, room_id: str) -> None:
-        """Forget a session that was perhaps not given to all; nio would wait for ever for whoever was giving it."""
-        self._nio.sharing_session.pop(room_id, None)
-        self._nio.olm.outbound_group_sessions.pop(room_id, None)
 
     def _put_back(self, room_id: str, session: OutboundGroupSession | None) -> None:
         """Go on with the session that was in use before, where there was one."""
@@ -428,6 +425,15 @@ async def attachment(url: str, access_token: str, event: Event) -> bytes:
 def _parsed(told: Mapping[str, Any]) -> Any:
     """A sync response as nio has it, which changes what it reads."""
     return nio.SyncResponse.from_dict(copy.deepcopy(dict(told)))
+
+
+@contextlib.contextmanager
+def _reaching() -> Iterator[None]:
+    """What nio raises where it cannot reach the homeserver, as `Person` has it."""
+    try:
+        yield
+    except (aiohttp.ClientError, OSError) as error:
+        raise HomeserverUnavailable(repr(error)) from error
 
 
 def _took(told: Any, kind: type[T]) -> T:
