@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING
 
 from agentpod_bot.demo.homeserver import PrivateSynapse
 from agentpod_bot.errors import CannotStart
+from agentpod_bot.log import configure
 from benchmarks.report import ARMS, FEWEST_PAIRS, FEWEST_ROUNDS, SEALED_ARMS, report
 from benchmarks.stage import Stage
 
@@ -61,6 +62,7 @@ class Options:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure as the arguments say, print the report, return the exit code."""
     options = _options(arguments)
+    configure("error", "auto", sys.stderr)  # making keys has nothing to say here
     try:
         results = asyncio.run(_run(options))
     except CannotStart as error:

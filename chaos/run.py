@@ -69,7 +69,7 @@ class Result:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run as the arguments say, print the report, return the exit code."""
     options, keep = given(arguments)
-    configure("error", "auto", sys.stderr)  # people's own clients have nothing to say here
+    configure("error", "auto", sys.stderr)  # making keys and people's own clients have nothing to say here
     try:
         if keep is not None:
             keep.mkdir(parents=True)
