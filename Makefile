@@ -42,7 +42,7 @@ test-dev: $(DEV) ## Run them with Python's development mode: no resource left op
 fuzz: $(DEV) ## Try the properties with new examples (ARGS="--minutes 5")
 	@$(PY) -m pytest -p tests.fuzzing -m hypothesis -o timeout=0 $(ARGS)
 
-crash: $(DEV) ## Kill the daemon at every await of asking and answering (about 4 minutes)
+crash: $(DEV) ## Kill the daemon at every await of asking and answering (about 8 minutes)
 	@CRASH=all $(PY) -m pytest tests/crash tests/integration/test_crash_synapse.py $(ARGS)
 
 rounds: $(DEV) ## Ask 200 times in an encrypted room, with new keys and changing devices (about a minute)
