@@ -42,7 +42,7 @@ test-harness: $(DEV) ## Run the tests with the real harness programs (npm, 1.3 G
 fuzz: $(DEV) ## Try the properties with new examples (ARGS="--minutes 5")
 	@$(PY) -m pytest -p tests.fuzzing -m hypothesis -o timeout=0 $(ARGS)
 
-crash: $(DEV) ## Kill the daemon at every await of asking and answering (about 4 minutes)
+crash: $(DEV) ## Kill the daemon at every await of asking and answering (about 8 minutes)
 	@CRASH=all $(PY) -m pytest tests/crash tests/integration/test_crash_synapse.py $(ARGS)
 
 rounds: $(DEV) ## Ask 200 times in an encrypted room, with new keys and changing devices (about a minute)
@@ -60,10 +60,10 @@ layers: $(DEV) ## Check that imports point down only
 
 check: lint types layers test ## Run all of these
 
-bench: $(DEV) ## Measure ask to answer on the private homeserver
+bench: $(DEV) ## Measure ask to answer on the private homeserver (ARGS="--encrypted")
 	@$(PY) benchmarks/round_trip.py $(ARGS)
 
-chaos: $(DEV) ## Kill, cut and mislead for five minutes, then check (ARGS="--minutes 60")
+chaos: $(DEV) ## Kill, cut and mislead for five minutes, then check (ARGS="--minutes 60", "--encrypted")
 	@$(PY) chaos/run.py $(ARGS)
 
 # The smaller locks are held to the versions of the larger. Hashes stand in them, addresses do not.

@@ -17,12 +17,14 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from nio.client.async_client import AsyncClient, AsyncClientConfig
 from nio.responses import RoomSendResponse, SyncResponse
+from nio.store import SqliteStore
 
 from agentpod_bot.demo.person import POLL_MS, Event, Person
 from agentpod_bot.matrix.response import SYNC_FILTER
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Mapping
+    from pathlib import Path
 
     import aiohttp
 
@@ -219,7 +221,10 @@ class RawBot:
 
 
 class NioBot:
-    """nio as it is used without a daemon: `room_send`, and `sync` with its own position."""
+    """nio as it is used without a daemon: `room_send`, and `sync` with its own position.
+
+    In an encrypted room it trusts every device, and does after each sync what nio leaves to whoever syncs.
+    """
 
     def __init__(self, client: AsyncClient, room_id: str) -> None:
         self._client = client
@@ -228,7 +233,7 @@ class NioBot:
 
     async def send(self, content: Mapping[str, Any]) -> str:
         """`AsyncClient.room_send`."""
-        match await self._client.room_send(self._room_id, MESSAGE, dict(content)):
+        match await self._client.room_send(self._room_id, MESSAGE, dict(content), ignore_unverified_devices=True):
             case RoomSendResponse(event_id=event_id):
                 return str(event_id)
             case other:
@@ -239,19 +244,32 @@ class NioBot:
         match await self._client.sync(timeout=self._wait_ms, sync_filter=dict(SYNC_FILTER)):
             case SyncResponse(rooms=rooms):
                 self._wait_ms = POLL_MS
+                await self._keep_up()
                 room = rooms.join.get(self._room_id)
                 return [] if room is None else [event.source for event in room.timeline.events]
             case other:
                 raise RuntimeError(f"nio could not sync: {other}")
 
+    async def _keep_up(self) -> None:
+        """Publish and fetch keys, where nio asks for it; it never does where it does not encrypt."""
+        if self._client.should_upload_keys:
+            await self._client.keys_upload()
+        if self._client.should_query_keys:
+            await self._client.keys_query()
+
 
 @contextlib.asynccontextmanager
-async def nio_client(url: str, account: Account) -> AsyncIterator[AsyncClient]:
-    """A nio client that is logged in, without encryption, which this homeserver's rooms do not have."""
-    client = AsyncClient(url, account.user_id, account.device_id, config=AsyncClientConfig(encryption_enabled=False))
+async def nio_client(url: str, account: Account, keys: Path | None = None) -> AsyncIterator[AsyncClient]:
+    """A nio client that is logged in; `keys` is a folder for its device's, and without one it does not encrypt."""
+    config = AsyncClientConfig(encryption_enabled=keys is not None, store=SqliteStore)
+    client = AsyncClient(url, account.user_id, account.device_id, str(keys or ""), config)
     client.access_token = account.access_token
     client.user_id = account.user_id
     try:
+        if keys is not None:
+            client.load_store()
         yield client
     finally:
         await client.close()  # type: ignore[no-untyped-call]  # nio annotates only in part
+        if client.store is not None:
+            client.store.database.close()

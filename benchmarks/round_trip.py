@@ -3,7 +3,8 @@
 One run on one private Synapse: through the real daemon, through raw calls, and through
 bare nio, each with pairs of accounts and rooms of its own (two pairs that do the same
 thing differ by a few per cent), all rounds in random order so that noise meets all alike.
-A round ends when the person has seen its edit. Exits 1 where a bound is not kept.
+A round ends when the person has seen its edit. `--encrypted` has the daemon and bare nio
+in encrypted rooms besides. Exits 1 where a bound is not kept.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ from typing import TYPE_CHECKING
 
 from agentpod_bot.demo.homeserver import PrivateSynapse
 from agentpod_bot.errors import CannotStart
-from benchmarks.report import ARMS, FEWEST_PAIRS, FEWEST_ROUNDS, report
+from agentpod_bot.log import configure
+from benchmarks.report import ARMS, FEWEST_PAIRS, FEWEST_ROUNDS, SEALED_ARMS, report
 from benchmarks.stage import Stage
 
 if TYPE_CHECKING:
@@ -48,11 +50,19 @@ class Options:
     seed: int
     warm_up: int = 3
     """Rounds of each pair that do not count."""
+    encrypted: bool = False
+    """Whether there are two more arms, in encrypted rooms."""
+
+    @property
+    def arms(self) -> tuple[str, ...]:
+        """What is compared."""
+        return (*ARMS, *(SEALED_ARMS if self.encrypted else ()))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure as the arguments say, print the report, return the exit code."""
     options = _options(arguments)
+    configure("error", "auto", sys.stderr)  # making keys has nothing to say here
     try:
         results = asyncio.run(_run(options))
     except CannotStart as error:
@@ -68,15 +78,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _options(arguments: Sequence[str] | None) -> Options:
     parser = argparse.ArgumentParser(description="Measure ask to answer on a private homeserver.")
     parser.add_argument(
-        "--rounds", type=_positive, default=FEWEST_ROUNDS, help=f"for each of the three arms ({FEWEST_ROUNDS})"
+        "--rounds", type=_positive, default=FEWEST_ROUNDS, help=f"for each of the arms ({FEWEST_ROUNDS})"
     )
     parser.add_argument(
         "--pairs", type=_positive, default=FEWEST_PAIRS, help=f"of accounts, for each arm ({FEWEST_PAIRS})"
     )
     parser.add_argument("--seed", type=int, default=None, help="of the order of the rounds; random where none is given")
+    parser.add_argument("--encrypted", action="store_true", help="with two more arms, in encrypted rooms")
     given = parser.parse_args(arguments)
     seed = secrets.randbelow(1_000_000) if given.seed is None else given.seed
-    return Options(rounds=given.rounds, pairs=given.pairs, seed=seed)
+    return Options(rounds=given.rounds, pairs=given.pairs, seed=seed, encrypted=given.encrypted)
 
 
 def _positive(text: str) -> int:
@@ -98,22 +109,26 @@ async def measure(synapse: PrivateSynapse, options: Options, clock: Clock) -> Re
     """Set all pairs up on a homeserver, and play their rounds; nothing of it is left but the accounts."""
     async with AsyncExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="agentpod-bench-")))
-        pairs = await _pairs(Stage(stack, synapse, folder), options.pairs, clock)
+        pairs = await _pairs(Stage(stack, synapse, folder), options, clock)
         for pair in pairs:
             for _ in range(options.warm_up):
                 await pair.play()
         return await _play(pairs, options, clock)
 
 
-async def _pairs(stage: Stage, number: int, clock: Clock) -> list[Pair]:
+async def _pairs(stage: Stage, options: Options, clock: Clock) -> list[Pair]:
     """Set all pairs up, and have the daemon show what the others are to send."""
-    clock.tell(f"starting {number} daemons")
+    number = options.pairs
+    sealed = range(number if options.encrypted else 0)
+    clock.tell(f"starting {number + len(sealed)} daemons")
     through = [await stage.daemon(n) for n in range(number)]
+    through += [await stage.daemon(n, sealed=True) for n in sealed]
     await through[0].play()
     sample = through[0].sample()
     clock.tell("setting up the rooms of the other arms")
     raw = [await stage.raw(n, sample) for n in range(number)]
-    return [*through, *raw, *[await stage.nio(n, sample) for n in range(number)]]
+    bare = [await stage.nio(n, sample) for n in range(number)]
+    return [*through, *raw, *bare, *[await stage.nio(n, sample, sealed=True) for n in sealed]]
 
 
 async def _play(pairs: Sequence[Pair], options: Options, clock: Clock) -> Results:
@@ -128,7 +143,7 @@ async def _play(pairs: Sequence[Pair], options: Options, clock: Clock) -> Result
             break
         clock.tell_sometimes(f"{done} of {len(order)} rounds")
         found[pair].append(await pair.play())
-    return {arm: [found[pair] for pair in pairs if pair.arm == arm] for arm in ARMS}
+    return {arm: [found[pair] for pair in pairs if pair.arm == arm] for arm in options.arms}
 
 
 class Clock:

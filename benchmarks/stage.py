@@ -14,8 +14,9 @@ from agentpod_bot.demo.daemon import Daemon
 from agentpod_bot.demo.person import Person
 from benchmarks.arms import Answerer, Bare, NioBot, RawBot, Sample, ThroughDaemon, nio_client
 from benchmarks.figures import Round
-from benchmarks.report import DAEMON, NIO, RAW
+from benchmarks.report import DAEMON, NIO, RAW, SEALED_DAEMON, SEALED_NIO
 from benchmarks.wire import Wire
+from tests.e2e_person import E2EPerson, Login, switch_on
 
 if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager, AsyncExitStack
@@ -96,15 +97,17 @@ class Stage:
         self._synapse = synapse
         self._folder = folder
 
-    async def daemon(self, number: int) -> Pair:
-        """Return a pair whose bot is the real daemon, as a process of its own."""
-        cast = await self._cast(DAEMON, number)
-        folder = self._folder / f"{DAEMON}{number}"
-        folder.mkdir()
+    async def daemon(self, number: int, *, sealed: bool = False) -> Pair:
+        """Return a pair whose bot is the real daemon, as a process of its own; `sealed` in an encrypted room."""
+        arm = SEALED_DAEMON if sealed else DAEMON
+        cast = await self._cast(arm, number, sealed=sealed)
+        folder = self._new_folder(f"{arm}{number}")
         daemon = Daemon(folder, homeserver=cast.wire.url, bot=cast.bot, approver=cast.owner, room_id=cast.room_id)
+        if sealed:
+            await daemon.make_keys()
         await self._enter(daemon.running())
         session = await self._enter(aiohttp.ClientSession())
-        return Pair(DAEMON, cast.person, ThroughDaemon(daemon, session), cast.wire)
+        return Pair(arm, cast.person, ThroughDaemon(daemon, session), cast.wire)
 
     async def raw(self, number: int, sample: Sample) -> Pair:
         """Return a pair whose bot makes plain calls."""
@@ -112,25 +115,38 @@ class Stage:
         client = Person(cast.wire.url, cast.bot.user_id, cast.bot.access_token)
         return await self._bare(RAW, cast, RawBot(await self._enter(client), cast.room_id), sample)
 
-    async def nio(self, number: int, sample: Sample) -> Pair:
-        """Return a pair whose bot is bare nio."""
-        cast = await self._cast(NIO, number)
-        client = nio_client(cast.wire.url, cast.bot)
-        return await self._bare(NIO, cast, NioBot(await self._enter(client), cast.room_id), sample)
+    async def nio(self, number: int, sample: Sample, *, sealed: bool = False) -> Pair:
+        """Return a pair whose bot is bare nio; `sealed` in an encrypted room."""
+        arm = SEALED_NIO if sealed else NIO
+        cast = await self._cast(arm, number, sealed=sealed)
+        client = nio_client(cast.wire.url, cast.bot, self._new_folder(f"{arm}{number}") if sealed else None)
+        return await self._bare(arm, cast, NioBot(await self._enter(client), cast.room_id), sample)
 
     async def _bare(self, arm: str, cast: Cast, bot: Bot, sample: Sample) -> Pair:
         asker = Bare(bot, cast.owner.user_id, sample)
         await self._enter(asker.listening())
         return Pair(arm, cast.person, asker, cast.wire)
 
-    async def _cast(self, arm: str, number: int) -> Cast:
+    async def _cast(self, arm: str, number: int, *, sealed: bool = False) -> Cast:
         bot = await self._synapse.register(f"{arm}-pod{number}")
         owner = await self._synapse.register(f"{arm}-owner{number}")
         room_id = await self._synapse.room(owner, bot, name=f"{arm} {number}")
         wire = await self._enter(Wire(URL(self._synapse.url).port or 0))
-        person = Answerer(await self._enter(self._synapse.person(owner)), room_id, bot.user_id)
-        await person.arrive()
-        return Cast(bot, owner, room_id, wire, person)
+        eyes = self._synapse.person(owner)
+        if sealed:
+            login = Login(owner.user_id, owner.device_id, owner.access_token)
+            eyes = E2EPerson(self._synapse.url, login, self._new_folder(f"{arm}-owner{number}"))
+        person = await self._enter(eyes)
+        if sealed:
+            await switch_on(person, room_id)
+        answerer = Answerer(person, room_id, bot.user_id)
+        await answerer.arrive()
+        return Cast(bot, owner, room_id, wire, answerer)
+
+    def _new_folder(self, name: str) -> Path:
+        folder = self._folder / name
+        folder.mkdir()
+        return folder
 
     async def _enter(self, context: AbstractAsyncContextManager[T]) -> T:
         return await self._stack.enter_async_context(context)

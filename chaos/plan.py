@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from random import Random
 
 CLIENTS = ("laptop", "desktop")
@@ -25,7 +26,7 @@ SETS = ((0, 2), (0, 1, 2), (0, 1, 2, 3), (2, 0))
 
 
 class Form(StrEnum):
-    """How somebody answers. What stands from `NONSENSE` on is no answer."""
+    """How somebody answers. What stands from `NONSENSE` on is no answer that counts at once."""
 
     NUMBER = "number"
     NAME = "name"
@@ -41,6 +42,12 @@ class Form(StrEnum):
     NOTICE = "notice"
     WRONG_DIGEST = "wrong_digest"
     WRONG_KEY = "wrong_key"
+    IN_CLEAR = "in_clear"
+    """Without encryption: it decides nothing."""
+    KEYLESS = "keyless"
+    """Encrypted with a key that nobody is ever given."""
+    LATE_KEY = "late_key"
+    """Encrypted with a key that all are given some seconds later."""
 
 
 SURE = (
@@ -54,6 +61,23 @@ SURE = (
     Form.REASON,
 )
 WRONG = (Form.NONSENSE, Form.EDITED, Form.NOTICE, Form.WRONG_DIGEST, Form.WRONG_KEY)
+SEALED = (Form.IN_CLEAR, Form.KEYLESS, Form.LATE_KEY)
+"""What there is in encrypted rooms only."""
+STORIES = {
+    "plain": 38,
+    "contested": 10,
+    "wrong": 12,
+    "stranger": 10,
+    "bare": 8,
+    "late": 7,
+    "stranger_only": 3,
+    "nobody": 3,
+    "cancelled": 5,
+    "replaced": 4,
+}
+"""How often each happens, by weight."""
+SEALED_STORIES = {"in_clear": 5, "keyless": 6, "late_key": 5}
+"""What happens besides in encrypted rooms."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +90,10 @@ class Act:
     form: Form
     option: int
     late: bool = False
+    again: Form | None = None
+    """How they answer again where they are told that nobody could read it."""
+    key_after_s: float = 0.0
+    """When a late key comes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,15 +113,18 @@ class Request:
     acts_on_new: tuple[Act, ...] = ()
 
 
-def made(random: Random, *, requests: int, rooms: int, asking_s: float) -> tuple[Request, ...]:
+def made(random: Random, *, requests: int, rooms: int, asking_s: float, encrypted: bool = False) -> tuple[Request, ...]:
     """Plan so many requests, spread evenly over `asking_s`. Both clients use the same request ids."""
+    stories = STORIES | (SEALED_STORIES if encrypted else {})
     gap_s = asking_s / requests
     planned = []
     for number in range(requests):
         client = number % len(CLIENTS)
         room = random.randrange(rooms // 2) * 2 + client
         at_s = (number + random.random()) * gap_s
-        planned.append(_request(random, at_s=at_s, client=CLIENTS[client], number=number // len(CLIENTS), room=room))
+        planned.append(
+            _request(random, stories, at_s=at_s, client=CLIENTS[client], number=number // len(CLIENTS), room=room)
+        )
     return tuple(planned)
 
 
@@ -107,7 +138,9 @@ def approvers_of(room: int) -> tuple[str, ...]:
     return (OWNER, SECOND) if room % 4 < len(CLIENTS) else (OWNER,)
 
 
-def _request(random: Random, *, at_s: float, client: str, number: int, room: int) -> Request:
+def _request(
+    random: Random, stories: Mapping[str, int], *, at_s: float, client: str, number: int, room: int
+) -> Request:
     chosen = random.choice(SETS)
     options = [{"id": f"{KINDS[place]}", "kind": KINDS[place], "label": LABELS[place]} for place in chosen]
     body = {
@@ -121,10 +154,11 @@ def _request(random: Random, *, at_s: float, client: str, number: int, room: int
         "preview": [{"type": "text", "label": "Command", "text": f"make step-{number} ROOM={room}"}],
     }
     plain = Request(at_s, client, f"r{number:05}", room, LONG_S, body)
-    return _with_story(random, plain, len(chosen), [place >= 2 for place in chosen])  # noqa: PLR2004 - the rejecting kinds
+    rejects = [place >= 2 for place in chosen]  # noqa: PLR2004 - the rejecting kinds
+    return _with_story(random, plain, stories, len(chosen), rejects)
 
 
-def _with_story(random: Random, plain: Request, count: int, rejects: list[bool]) -> Request:
+def _with_story(random: Random, plain: Request, stories: Mapping[str, int], count: int, rejects: list[bool]) -> Request:
     def option() -> int:
         return random.randint(1, count)
 
@@ -143,10 +177,7 @@ def _with_story(random: Random, plain: Request, count: int, rejects: list[bool])
         return Act(after_s, random.choice(known), random.choice(SURE[:-1]), allowing, late)
 
     short = random.randint(6, 14)
-    match random.choices(
-        ("plain", "contested", "wrong", "stranger", "bare", "late", "stranger_only", "nobody", "cancelled", "replaced"),
-        (38, 10, 12, 10, 8, 7, 3, 3, 5, 4),
-    )[0]:
+    match random.choices([*stories], [*stories.values()])[0]:
         case "plain":
             return replace(plain, acts=(sure(soon()),))
         case "contested":
@@ -169,6 +200,14 @@ def _with_story(random: Random, plain: Request, count: int, rejects: list[bool])
             return replace(plain, ttl_s=short, acts=(stranger(soon()), stranger(soon()), stranger(soon(), late=True)))
         case "nobody":
             return replace(plain, ttl_s=short)
+        case "in_clear":
+            at_s = soon()
+            return replace(plain, acts=(replace(sure(at_s), form=Form.IN_CLEAR), sure(at_s + soon(0.2, 3))))
+        case "keyless":
+            again = random.choice((Form.NUMBER, Form.REACTION, Form.STRUCTURED))
+            return replace(plain, acts=(replace(sure(soon()), form=Form.KEYLESS, again=again),))
+        case "late_key":
+            return replace(plain, acts=(replace(sure(soon()), form=Form.LATE_KEY, key_after_s=soon(0.2, 8)),))
         case "cancelled":
             at_s = soon(0, 5)
             return replace(plain, acts=(sure(soon(0, 5)),), cancel_after_s=at_s)

@@ -16,7 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 import aiohttp
 
+from agentpod_bot.core.ids import UserId
 from agentpod_bot.demo.process import POLL_S, Leashed, free_port
+from agentpod_bot.matrix.e2e.making import NewDevice, make_keys
+from agentpod_bot.matrix.e2e.vault import new_pickle_key
 from chaos.plan import CLIENTS
 
 if TYPE_CHECKING:
@@ -86,6 +89,21 @@ class Pod:
             "store": {"path": str(self.store)},
             "log": {"level": "info", "format": "json"},
         }
+
+    async def give_keys(self, homeserver: str, bot: Citizen) -> None:
+        """Make keys for the bot's device, as `login` makes them; from then on it can encrypt."""
+        folder, pickle_key = self._folder / "store" / "crypto", new_pickle_key()
+        device = NewDevice(
+            url=homeserver,
+            user_id=UserId(bot.user_id),
+            device_id=bot.device_id,
+            access_token=bot.token,
+            password=bot.password,
+        )
+        if (refused := await make_keys(device, folder, pickle_key)) is not None:
+            raise RuntimeError(refused)
+        self._config["homeserver"]["device_id"] = bot.device_id
+        self._config["e2e"] = {"store": str(folder), "pickle_key_file": self._secret("pickle_key", pickle_key)}
 
     @property
     def runs(self) -> bool:

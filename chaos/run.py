@@ -2,19 +2,19 @@
 
 At least 500 requests in 20 rooms of a real Synapse (`--fake`: 5,000 on the fake homeserver
 of the tests), through a proxy that makes faults, while the daemon is killed every few
-seconds and Synapse twice. Then the weather calms, everything comes to its end, and the
+seconds and Synapse twice. `--encrypted`: at least 200 in 10 encrypted rooms, where each
+person has a device with keys of its own. Then the weather calms, everything comes to its end, and the
 checker (a program of its own, see `chaos/checker`) reads what room, harness, daemon and
-audit say. Exits 1 where anything was lost, doubled, wrong or unauthorised.
+audit say. Exits 1 where anything was lost, doubled, wrong or unauthorised, and in encrypted
+rooms where anything was in clear or unreadable.
 """
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import contextlib
 import json
 import os
-import secrets
 import sqlite3
 import sys
 import tempfile
@@ -29,48 +29,27 @@ import aiohttp
 
 from agentpod_bot.demo.person import Person
 from agentpod_bot.errors import CannotStart
+from agentpod_bot.log import configure
 from chaos import plan
 from chaos.harness import Harness
+from chaos.options import Options, given
 from chaos.people import People
 from chaos.pod import Pod
 from chaos.town import Citizen, Town, fake_town, real_town
 from chaos.weather import Weather
+from tests.e2e_person import E2EPerson, Login, switch_on
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-FEWEST_REAL = 500
-FEWEST_FAKE = 5_000
-USUAL_REAL = 5.0
-USUAL_FAKE = 20.0
-"""Minutes that so many requests take at most on two cores that do nothing else."""
+ROTATION = 5
+"""Messages for which a key is used in every third of the encrypted rooms."""
 SETTLE_S = 150.0
 STALLED_S = 60.0
 """For so long nothing may come to its end in calm weather."""
 NAMES = (plan.OWNER, plan.SECOND, plan.MALLORY, plan.AGENT)
 TELL_EVERY_S = 10.0
 INTERRUPTED = 130
-
-
-@dataclass(frozen=True, slots=True)
-class Options:
-    """How large a run is. The same seed makes the same plan and draws the same faults; when they meet is chance."""
-
-    seed: int
-    requests: int
-    rooms: int = 20
-    minutes: float = 5.0
-    """How long all of it takes at most, about: a storm that goes on for longer is ended."""
-    asking_s: float = 150.0
-    """For how long new requests come."""
-    fake: bool = False
-    most_open: int = 200
-    """Requests that are open at the same time, over all rooms."""
-
-    @property
-    def storm_s(self) -> float:
-        """After so long no new request is asked, even where some are left."""
-        return self.minutes * 60 * 0.6
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +68,8 @@ class Result:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run as the arguments say, print the report, return the exit code."""
-    options, keep = _options(arguments)
+    options, keep = given(arguments)
+    configure("error", "auto", sys.stderr)  # making keys and people's own clients have nothing to say here
     try:
         if keep is not None:
             keep.mkdir(parents=True)
@@ -106,32 +86,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0 if result.kept else 1
 
 
-def _options(arguments: Sequence[str] | None) -> tuple[Options, Path | None]:
-    parser = argparse.ArgumentParser(description="Make faults of every kind, and check that nothing was lost by them.")
-    parser.add_argument(
-        "--minutes", type=float, help=f"how long it takes at most, about ({USUAL_REAL:g}, with --fake {USUAL_FAKE:g})"
-    )
-    parser.add_argument("--requests", type=int, help=f"how many ({FEWEST_REAL}, with --fake {FEWEST_FAKE}, or more)")
-    parser.add_argument("--rooms", type=int, default=20, help="an even number (20)")
-    parser.add_argument("--fake", action="store_true", help="on the fake homeserver of the tests")
-    parser.add_argument("--seed", type=int, help="of the plan and the faults; random where none is given")
-    parser.add_argument("--keep", type=Path, help="a new folder for logs, store and manifest, which is not removed")
-    given = parser.parse_args(arguments)
-    fewest = FEWEST_FAKE if given.fake else FEWEST_REAL
-    usual = USUAL_FAKE if given.fake else USUAL_REAL
-    minutes = given.minutes or usual
-    requests = given.requests or max(fewest, int(fewest * minutes / usual))
-    seed = secrets.randbelow(1_000_000) if given.seed is None else given.seed
-    most_open = 200
-    if given.rooms < 2 or given.rooms % 2:  # noqa: PLR2004 - each client needs a room
-        parser.error("--rooms must be an even number")
-    return Options(seed, requests, given.rooms, minutes, minutes * 30, given.fake, most_open), given.keep
-
-
 async def run(options: Options, folder: Path) -> Result:
     """Make one run; everything that it leaves is in `folder`, which must be there."""
     say = Teller()
-    say(f"seed {options.seed}: {options.requests} requests in {options.rooms} rooms")
+    kind = "encrypted rooms" if options.encrypted else "rooms"
+    say(f"seed {options.seed}: {options.requests} requests in {options.rooms} {kind}")
     async with AsyncExitStack() as stack:
         town = await stack.enter_async_context(fake_town() if options.fake else real_town())
         storm = Storm(options, folder, town, stack, say)
@@ -167,7 +126,11 @@ class Storm:
             self._rooms.append(await town.room(self._citizens[plan.OWNER], bot, *others))
         self._bot = bot.user_id
         self._requests = plan.made(
-            Random(f"{options.seed} plan"), requests=options.requests, rooms=options.rooms, asking_s=options.asking_s
+            Random(f"{options.seed} plan"),
+            requests=options.requests,
+            rooms=options.rooms,
+            asking_s=options.asking_s,
+            encrypted=options.encrypted,
         )
         self._weather = await stack.enter_async_context(Weather(town.url, Random(f"{options.seed} weather")).blowing())
         self._pod = Pod(
@@ -190,9 +153,12 @@ class Storm:
         )
         stack.callback(self._harness.close)
         persons = {
-            name: await stack.enter_async_context(Person(town.url, citizen.user_id, citizen.token))
-            for name, citizen in self._citizens.items()
+            name: await stack.enter_async_context(self._person(citizen)) for name, citizen in self._citizens.items()
         }
+        if options.encrypted:
+            await self._pod.give_keys(town.url, bot)
+            for n, room_id in enumerate(self._rooms):
+                await switch_on(persons[plan.OWNER], room_id, **({} if n % 3 else {"rotation_period_msgs": ROTATION}))
         planned = {(self._rooms[request.room], request.request_id): request for request in self._requests}
         self._people = People(persons, self._bot, planned)
         self._watching = asyncio.create_task(self._people.watch())
@@ -271,9 +237,11 @@ class Storm:
                 for n, room in enumerate(self._rooms)
             ],
         }
-        path = self._folder / "manifest.json"
-        path.touch(mode=0o600)
-        path.write_text(json.dumps(manifest, indent=1))
+        if self._options.encrypted:
+            self._say("reading with everybody's devices")
+            testimony = _private(self._folder / "testimony.json", await self._people.testimony(self._rooms))
+            manifest["testimony"] = str(testimony)
+        path = _private(self._folder / "manifest.json", manifest)
         self._say("checking")
         checking = await asyncio.create_subprocess_exec(
             sys.executable,
@@ -302,15 +270,17 @@ class Storm:
             problems.append(f"the daemon's log says {odd}")
         if self._harness.asked < self._options.requests:
             problems.append(f"only {self._harness.asked} of {self._options.requests} requests could be asked in time")
+        kind = "encrypted rooms" if self._options.encrypted else "rooms"
         figures = {
             "seed": self._options.seed,
             "homeserver": "fake" if self._options.fake else "Synapse",
-            "requests": f"{self._harness.asked} in {self._options.rooms} rooms",
+            "requests": f"{self._harness.asked} in {self._options.rooms} {kind}",
             "seconds": f"{time.monotonic() - self._began:.0f}, of them stormy {self._stormed_s:.0f}",
             "daemon killed": f"{pod.kills} (ready again {logged['ready']} times)",
             "homeserver gone": self._falls,
             "calls through the proxy": weather.passed,
             "faults": faults,
+            **({"  of calls about keys": weather.hit["keys"]} if self._options.encrypted else {}),
             **{f"  {fault.value}": count for fault, count in sorted(weather.made.items())},
             "said by people": sum(self._people.said.values()),
             **{f"  {form}": count for form, count in sorted(self._people.said.items())},
@@ -342,6 +312,12 @@ class Storm:
             await self._town.fall(self._weather)
             self._falls += 1
             self._say("the homeserver is back")
+
+    def _person(self, citizen: Citizen) -> Person:
+        if not self._options.encrypted:
+            return Person(self._town.url, citizen.user_id, citizen.token)
+        login = Login(citizen.user_id, citizen.device_id, citizen.token)
+        return E2EPerson(self._town.url, login, self._folder / citizen.device_id)
 
     def _approvers(self, room: int) -> list[str]:
         return [self._citizens[name].user_id for name in plan.approvers_of(room)]
@@ -377,6 +353,13 @@ class Teller:
         """Say it unless something was said just now."""
         if time.monotonic() - self._told > TELL_EVERY_S:
             self(text)
+
+
+def _private(path: Path, content: Any) -> Path:
+    """Write a file that only its owner can read."""
+    path.touch(mode=0o600)
+    path.write_text(json.dumps(content, indent=1))
+    return path
 
 
 async def _cancelled(*tasks: asyncio.Task[Any]) -> None:

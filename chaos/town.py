@@ -8,7 +8,7 @@ import signal
 import sys
 import time
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from agentpod_bot.demo.homeserver import Account, PrivateSynapse
@@ -29,6 +29,9 @@ class Citizen:
 
     user_id: str
     token: str
+    device_id: str = ""
+    password: str = field(default="", repr=False)
+    """Where encryption needs them."""
 
 
 class Town(Protocol):
@@ -91,7 +94,7 @@ class RealTown:
         """See `Town`."""
         account = await self._synapse.register(name)
         self._accounts[account.user_id] = account
-        return Citizen(account.user_id, account.access_token)
+        return Citizen(account.user_id, account.access_token, account.device_id, account.password)
 
     async def room(self, owner: Citizen, *others: Citizen) -> str:
         """See `Town`."""

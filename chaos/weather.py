@@ -26,7 +26,7 @@ T = TypeVar("T")
 LOOPBACK = "127.0.0.1"
 HOP_BY_HOP = frozenset({"connection", "keep-alive", "transfer-encoding", "content-length", "host", "te", "upgrade"})
 PAGE = "<html><body><h1>{status}</h1><p>the server behind this proxy is not there</p></body></html>"
-SHARES = {"send": 0.35, "sync": 0.15, "other": 0.08}
+SHARES = {"send": 0.35, "keys": 0.3, "sync": 0.15, "other": 0.08}
 """How many of each kind of call meet a fault."""
 BODY_LIMIT = 16 * 1024 * 1024
 
@@ -102,6 +102,8 @@ class Call:
         """A key of `SHARES`."""
         if self.method == "PUT" and "/send/" in self.target:
             return "send"
+        if "/v3/keys/" in self.target or "/v3/sendToDevice/" in self.target:
+            return "keys"
         return "sync" if "/sync?" in self.target else "other"
 
 
@@ -121,6 +123,8 @@ class Weather:
         self.url = ""
         self.calm = True
         self.made: Counter[Fault] = Counter()
+        self.hit: Counter[str] = Counter()
+        """Faults by the kind of call."""
         self.passed = 0
         self.dark = False
         """Nobody answers at all."""
@@ -155,6 +159,7 @@ class Weather:
             return None
         fault = self._chance.choices([*WEIGHTS], [*WEIGHTS.values()])[0]
         self.made[fault] += 1
+        self.hit[call.kind] += 1
         return fault
 
     async def _handle(self, request: web.Request) -> web.StreamResponse:

@@ -1,4 +1,4 @@
-"""A person with a device of their own that can encrypt: the other side of an encrypted room in tests.
+"""A person with a device of their own that can encrypt: the other side of an encrypted room in tests and in chaos.
 
 It is a second nio client, with a store of its own, and trusts every device that it meets: nothing
 of the daemon's own encryption is in it. It can do what a `Person` can, in rooms of both kinds.
@@ -12,7 +12,7 @@ import copy
 import tempfile
 import uuid
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
 from urllib.parse import quote
 
 import aiohttp
@@ -22,11 +22,13 @@ from nio.crypto.sessions import OutboundGroupSession
 from nio.store import SqliteStore
 
 from agentpod_bot.demo.person import FILTER, POLL_MS, Event, Person
-from agentpod_bot.errors import Refused
+from agentpod_bot.errors import HomeserverUnavailable, Refused
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from types import TracebackType
+
+T = TypeVar("T")
 
 ENCRYPTED = "m.room.encrypted"
 CLEAR = frozenset({"m.reaction", "m.room.redaction"})
@@ -76,8 +78,11 @@ class E2EPerson(Person):
         self._login = login
         self._folder = folder
         self._rotation: dict[str, int | None] = {}
-        self._kept_back: dict[str, bytes] = {}
+        self._kept_back: dict[str, dict[str, bytes]] = {}
+        """Keys that nobody was given yet: by room and session."""
+        self._syncing = asyncio.Lock()
         self._turn = asyncio.Lock()
+        """Who holds it changes what is known of keys. A sync that waits for news does not hold it."""
         self._open = contextlib.AsyncExitStack()
 
     async def __aenter__(self) -> Self:
@@ -129,15 +134,29 @@ class E2EPerson(Person):
         if event_type in CLEAR or not await self._is_encrypted(room_id):
             return await super().send(room_id, content, event_type=event_type)
         await self._knows(room_id)
+        return await self.send_raw(room_id, await self.sealed(room_id, content, event_type=event_type))
+
+    async def sealed(
+        self, room_id: str, content: Mapping[str, Any], *, event_type: str = "m.room.message"
+    ) -> dict[str, Any]:
+        """The content of an encrypted event, whose key every device in the room was given that is known of.
+
+        Raises `HomeserverUnavailable`; then it can be tried again, with a new session.
+        """
         async with self._turn:
+            await self._is_encrypted(room_id)  # the settings of its rotation
             await self._keep_up()
-            told = await self._nio.room_send(
-                room_id, event_type, copy.deepcopy(dict(content)), ignore_unverified_devices=True
-            )
-            assert isinstance(told, nio.RoomSendResponse), told
+            await self._knows_members(room_id)
+            if self._nio.olm.should_share_group_session(room_id):
+                try:
+                    await self._share(room_id)
+                except HomeserverUnavailable:
+                    self._nio.olm.outbound_group_sessions.pop(room_id, None)  # perhaps not given to all
+                    raise
+            _, encrypted = self._nio.encrypt(room_id, event_type, copy.deepcopy(dict(content)))
             self._rotate(room_id)
-            event_id: str = told.event_id
-            return event_id
+            said: dict[str, Any] = encrypted
+            return said
 
     async def send_in_clear(self, room_id: str, content: str | Mapping[str, Any]) -> str:
         """Send without encryption, whatever the room says."""
@@ -150,25 +169,38 @@ class E2EPerson(Person):
     async def send_without_key(self, room_id: str, content: Mapping[str, Any]) -> str:
         """Send something encrypted whose key nobody gets before `give_key`."""
         await self._knows(room_id)
+        return await self.send_raw(room_id, await self.sealed_without_key(room_id, content))
+
+    async def sealed_without_key(self, room_id: str, content: Mapping[str, Any]) -> dict[str, Any]:
+        """The content of an encrypted event whose key nobody gets before `give_key`."""
         async with self._turn:
-            await self._nio.joined_members(room_id)
+            await self._knows_members(room_id)
+            before = self._nio.olm.outbound_group_sessions.pop(room_id, None)
             self._nio.olm.create_outbound_group_session(room_id)
             session = self._nio.olm.outbound_group_sessions[room_id]
-            self._kept_back[room_id] = session.pickle()
+            self._kept_back.setdefault(room_id, {})[session.id] = session.pickle()
             session.shared = True
             _, encrypted = self._nio.encrypt(room_id, "m.room.message", copy.deepcopy(dict(content)))
-            self.forget_session(room_id)
-        return await self.send_raw(room_id, encrypted)
+            self._put_back(room_id, before)
+            said: dict[str, Any] = encrypted
+            return said
 
-    async def give_key(self, room_id: str) -> None:
-        """Give everybody's devices the key of what was last sent without."""
+    async def give_key(self, room_id: str, session_id: str | None = None) -> None:
+        """Give everybody's devices the key of one session, or all the room's, that nobody was given yet.
+
+        Raises `HomeserverUnavailable`; then it can be tried again.
+        """
+        kept = self._kept_back[room_id]
         async with self._turn:
             await self._keep_up()
-            session = OutboundGroupSession.from_pickle(self._kept_back.pop(room_id))
-            self._nio.olm.outbound_group_sessions[room_id] = session
-            told = await self._nio.share_group_session(room_id, ignore_unverified_devices=True)
-            assert isinstance(told, nio.ShareGroupSessionResponse), told
-            self.forget_session(room_id)
+            before = self._nio.olm.outbound_group_sessions.pop(room_id, None)
+            try:
+                for each in [*kept] if session_id is None else [session_id]:
+                    self._nio.olm.outbound_group_sessions[room_id] = OutboundGroupSession.from_pickle(kept[each])
+                    await self._share(room_id)
+                    del kept[each]
+            finally:
+                self._put_back(room_id, before)
 
     def forget_session(self, room_id: str) -> None:
         """Encrypt what comes next with a new session."""
@@ -177,21 +209,23 @@ class E2EPerson(Person):
     # reading
     async def sync(self, *, wait_ms: int = POLL_MS) -> list[tuple[str, Event]]:
         """Fetch what is new (waiting up to `wait_ms` for it) as (room id, event), in order."""
-        async with self._turn:
+        async with self._syncing:
             query = {"filter": FILTER, "timeout": str(wait_ms)}
             if self._since is None:
                 query["timeout"] = "0"
             else:
                 query["since"] = self._since
             told = await self.call("GET", "sync", query=query)
-            parsed = nio.SyncResponse.from_dict(copy.deepcopy(told))
-            assert isinstance(parsed, nio.SyncResponse), parsed
-            await self._nio.receive_response(parsed)
-            self._since = told["next_batch"]
-            self.to_device += [
-                event for event in told.get("to_device", {}).get("events", []) if event["type"] != ENCRYPTED
-            ]
-            await self._keep_up()
+            async with self._turn:
+                await self._nio.receive_response(_took(_parsed(told), nio.SyncResponse))
+                self._since = told["next_batch"]
+                new = self._taken(told)
+                await self._keep_up()
+        return new
+
+    def _taken(self, told: dict[str, Any]) -> list[tuple[str, Event]]:
+        """Keep what a sync brought; returns the events of its timelines."""
+        self.to_device += [event for event in told.get("to_device", {}).get("events", []) if event["type"] != ENCRYPTED]
         self._read_again()
         joined = told.get("rooms", {}).get("join", {})
         new = [
@@ -202,6 +236,13 @@ class E2EPerson(Person):
         self.undecryptable |= {event["event_id"] for _, event in new if event["type"] == ENCRYPTED}
         self.seen += new
         return new
+
+    async def catch_up(self) -> None:
+        """Sync until nothing new is there: no event, and no key."""
+        position = ""
+        while position != self._since:
+            position = self._since or ""
+            await self.sync(wait_ms=0)
 
     async def until(self, room_id: str, wanted: Callable[[Event], bool], *, within_s: float = PATIENCE_S) -> Event:
         """The room's first timeline event that is wanted, of all that this person has seen or comes to see.
@@ -250,18 +291,47 @@ class E2EPerson(Person):
     async def _publish(self) -> None:
         """Upload the device's keys, where some are wanted."""
         if self._nio.should_upload_keys:
-            told = await self._nio.keys_upload()
-            assert isinstance(told, nio.KeysUploadResponse), told
+            _took(await self._nio.keys_upload(), nio.KeysUploadResponse)
 
     async def _keep_up(self) -> None:
         """Do what a client does after each sync: own keys, others' keys, sessions, messages to devices."""
-        await self._publish()
-        if self._nio.should_query_keys:
-            told = await self._nio.keys_query()
-            assert isinstance(told, nio.KeysQueryResponse), told
-        if self._nio.should_claim_keys:
-            await self._nio.keys_claim(self._nio.get_users_for_key_claiming())
-        await self._nio.send_to_device_messages()
+        with _reaching():
+            await self._publish()
+            if self._nio.should_query_keys:
+                _took(await self._nio.keys_query(), nio.KeysQueryResponse)
+            if self._nio.should_claim_keys:
+                await self._nio.keys_claim(self._nio.get_users_for_key_claiming())
+            await self._nio.send_to_device_messages()
+
+    async def _knows_members(self, room_id: str) -> None:
+        """Know who is in a room, and their devices."""
+        if not self._nio.rooms[room_id].members_synced:
+            with _reaching():
+                _took(await self._nio.joined_members(room_id), nio.JoinedMembersResponse)
+            await self._keep_up()
+
+    async def _share(self, room_id: str) -> None:
+        """Give the room's session to every device that can be told of it; nio takes one that failed for given."""
+        try:
+            with _reaching():
+                told = await self._nio.share_group_session(room_id, ignore_unverified_devices=True)
+        finally:
+            self._nio.sharing_session.pop(room_id, None)  # nio would wait for ever for whoever was giving it
+        shared = _took(told, nio.ShareGroupSessionResponse)
+        devices = {
+            (device.user_id, device.id)
+            for user_id in self._nio.rooms[room_id].users
+            for device in self._nio.device_store.active_user_devices(user_id)
+            if self._nio.olm.session_store.get(device.curve25519)
+        }
+        if lacking := devices - shared.users_shared_with - {(self.user_id, self.device_id)}:
+            raise HomeserverUnavailable(f"{lacking} were not given the key")
+
+    def _put_back(self, room_id: str, session: OutboundGroupSession | None) -> None:
+        """Go on with the session that was in use before, where there was one."""
+        self._nio.olm.outbound_group_sessions.pop(room_id, None)
+        if session is not None:
+            self._nio.olm.outbound_group_sessions[room_id] = session
 
     async def _is_encrypted(self, room_id: str) -> bool:
         """Whether the room is encrypted, as the homeserver has it: what is said must not depend on the last sync."""
@@ -350,3 +420,24 @@ async def attachment(url: str, access_token: str, event: Event) -> bytes:
         return raw
     plain: bytes = decrypt_attachment(raw, file["key"]["k"], file["hashes"]["sha256"], file["iv"])
     return plain
+
+
+def _parsed(told: Mapping[str, Any]) -> Any:
+    """A sync response as nio has it, which changes what it reads."""
+    return nio.SyncResponse.from_dict(copy.deepcopy(dict(told)))
+
+
+@contextlib.contextmanager
+def _reaching() -> Iterator[None]:
+    """What nio raises where it cannot reach the homeserver, as `Person` has it."""
+    try:
+        yield
+    except (aiohttp.ClientError, OSError) as error:
+        raise HomeserverUnavailable(repr(error)) from error
+
+
+def _took(told: Any, kind: type[T]) -> T:
+    """What nio brings where all went well. Raises `HomeserverUnavailable` for anything else."""
+    if not isinstance(told, kind):
+        raise HomeserverUnavailable(str(told))
+    return told

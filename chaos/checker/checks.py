@@ -83,7 +83,8 @@ def answer_passed_over(scene: Scene) -> Found:
     """The first plain answer of an approver that is in time decides."""
     for shown, question, view in _ended_questions(scene):
         decision = view["decision"]
-        for first in shown.valid[question.event_id][:1]:
+        unread = scene.unread | scene.keyless
+        for first in [said for said in shown.valid[question.event_id] if said.event_id not in unread][:1]:
             if decision["outcome"] != "selected":
                 if first.ts + IN_TIME_MS < ms(decision["answered_at"]):
                     yield first.event_id, f"answered {name(shown.key(question))} in time, which then {view['status']}"
@@ -95,9 +96,10 @@ def answer_passed_over(scene: Scene) -> Found:
 
 def unheard(scene: Scene) -> Found:
     """Whatever plainly tries to answer a question is in the audit: it decided, or was refused for a reason."""
+    known = scene.heard | scene.keyless
     for shown in scene.rooms:
         for said in shown.said:
-            if said.reading.heard and said.sender not in scene.evidence.agents and said.event_id not in scene.heard:
+            if said.reading.heard and said.sender not in scene.evidence.agents and said.event_id not in known:
                 yield said.event_id, f"{said.sender} was not heard in {shown.room.route}"
 
 

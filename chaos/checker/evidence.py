@@ -2,6 +2,8 @@
 
 The rooms are read over the homeserver's API by an account that was not there before; the
 rest is the harness's log, the daemon's own list over HTTP, and the audit as SQLite has it.
+Of encrypted rooms that account sees what the homeserver has; what people's devices made of
+it is their testimony (`Sealed`).
 """
 
 from __future__ import annotations
@@ -13,6 +15,8 @@ import urllib.request
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
+
+from chaos.checker.sealed import Sealed
 
 PAGE = 200
 TIMEOUT_S = 60
@@ -56,6 +60,8 @@ class Evidence:
     log: tuple[dict[str, Any], ...]
     listed: tuple[tuple[str, View], ...]
     audit: tuple[Audited, ...]
+    sealed: Sealed | None = None
+    """None where the rooms are not encrypted."""
 
 
 def gathered(path: Path) -> Evidence:
@@ -77,7 +83,9 @@ def gathered(path: Path) -> Evidence:
     listed = tuple(
         (client, view) for client, token in manifest["tokens"].items() for view in _listed(manifest["daemon"], token)
     )
-    return Evidence(manifest["bot"], tuple(manifest["agents"]), rooms, log, listed, _audit(manifest["store"]))
+    audit = _audit(manifest["store"])
+    sealed = Sealed.of(json.loads(Path(manifest["testimony"]).read_text())) if "testimony" in manifest else None
+    return Evidence(manifest["bot"], tuple(manifest["agents"]), rooms, log, listed, audit, sealed)
 
 
 def keep(evidence: Evidence, path: Path) -> None:
@@ -92,7 +100,8 @@ def kept(path: Path) -> Evidence:
     rooms = tuple(Room(**room | {"approvers": tuple(room["approvers"])}) for room in stored["rooms"])
     listed = tuple((client, view) for client, view in stored["listed"])
     audit = tuple(Audited(**line) for line in stored["audit"])
-    return Evidence(stored["bot"], tuple(stored["agents"]), rooms, tuple(stored["log"]), listed, audit)
+    sealed = None if stored["sealed"] is None else Sealed.of(stored["sealed"])
+    return Evidence(stored["bot"], tuple(stored["agents"]), rooms, tuple(stored["log"]), listed, audit, sealed)
 
 
 def _history(homeserver: str, token: str, room_id: str, start: str) -> list[Event]:

@@ -9,11 +9,13 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from chaos.checker.answers import OUTCOME, QUESTION, Question, Reading, read
+from chaos.checker.sealed import MESSAGE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from chaos.checker.evidence import Audited, Event, Evidence, Room, View
+    from chaos.checker.sealed import Sealed
 
 Key = tuple[str, str, int]
 """Client, request id, revision."""
@@ -56,17 +58,21 @@ class Ended:
 class Shown:
     """One room as it shows itself."""
 
-    def __init__(self, room: Room, bot: str) -> None:
-        """Read the whole history once."""
+    def __init__(self, room: Room, bot: str, sealed: Sealed | None) -> None:
+        """Read the whole history once; `sealed` where the room is encrypted."""
         self.room = room
         self.questions: list[Question] = []
         self.said: list[Said] = []
         self.ends: dict[str, list[Ended]] = defaultdict(list)
         """Outcome edits by the question's event id."""
         self.by_bot: list[Event] = []
-        for place, event in enumerate(room.events):
+        for place, came in enumerate(room.events):
+            event = came if sealed is None else sealed.shown(came)
             if event["sender"] != bot:
-                self.said.append(Said(event, place, read(event, self.questions)))
+                reading = read(event, self.questions)
+                if sealed is not None and came["type"] == MESSAGE:  # clear text is no answer, whatever it says
+                    reading = Reading(reading.question, heard=reading.heard)
+                self.said.append(Said(event, place, reading))
                 continue
             self.by_bot.append(event)
             content = event["content"]
@@ -110,7 +116,7 @@ class Scene:
     def __init__(self, evidence: Evidence) -> None:
         """Put it in order."""
         self.evidence = evidence
-        self.rooms = [Shown(room, evidence.bot) for room in evidence.rooms]
+        self.rooms = [Shown(room, evidence.bot, evidence.sealed) for room in evidence.rooms]
         self.listed: dict[Key, View] = {key_of(client, view): view for client, view in evidence.listed}
         self.audited: dict[Key, list[Audited]] = defaultdict(list)
         for line in evidence.audit:
@@ -119,6 +125,24 @@ class Scene:
         self.log: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
         for line_of_log in evidence.log:
             self.log[line_of_log["client"], line_of_log["request_id"]].append(line_of_log)
+
+    @property
+    def sealed(self) -> Sealed:
+        """What people's devices tell. Raises `ValueError` where the rooms are not encrypted."""
+        if self.evidence.sealed is None:
+            raise ValueError("the rooms of this run are not encrypted")
+        return self.evidence.sealed
+
+    @cached_property
+    def keyless(self) -> frozenset[str]:
+        """Every event whose key was given to nobody."""
+        return frozenset() if self.evidence.sealed is None else frozenset(self.evidence.sealed.keyless)
+
+    @cached_property
+    def unread(self) -> frozenset[str]:
+        """Every event that the bot could not read when it came, as the audit tells."""
+        lines = self.evidence.audit
+        return frozenset(line.event_id for line in lines if line.what == "undecryptable" and line.event_id is not None)
 
     @cached_property
     def heard(self) -> frozenset[str]:

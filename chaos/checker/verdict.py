@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 from chaos.checker.checks import CHECKS
 from chaos.checker.scene import Scene
+from chaos.checker.sealed_checks import SEALED_CHECKS
+from chaos.checker.sealed_checks import looked_at as sealed
 
 if TYPE_CHECKING:
     from chaos.checker.evidence import Evidence
@@ -49,8 +51,11 @@ def judged(evidence: Evidence) -> Verdict:
         "lines of audit": len(evidence.audit),
         **dict(sorted(ends.items())),
     }
+    every = CHECKS
+    if evidence.sealed is not None:
+        every = CHECKS | SEALED_CHECKS
+        looked_at |= sealed(scene)
     broken = {
-        sort: list(dict.fromkeys(found for check in checks for found in check(scene)))
-        for sort, checks in CHECKS.items()
+        sort: list(dict.fromkeys(found for check in checks for found in check(scene))) for sort, checks in every.items()
     }
     return Verdict(looked_at, broken)

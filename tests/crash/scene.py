@@ -30,6 +30,7 @@ Event = dict[str, Any]
 
 QUESTION = "dev.agentpod.permission.v2"
 OUTCOME = "dev.agentpod.permission.outcome.v2"
+ENCRYPTED = "m.room.encrypted"
 REQUEST = "r1"
 HOOK = "claude-code"
 CALL = {
@@ -86,6 +87,10 @@ class Room(Protocol):
     @property
     def bot(self) -> tuple[str, str]:
         """The bot's account and access token."""
+        ...
+
+    async def prepare(self, daemon: DoomedDaemon) -> None:
+        """Give a daemon what it needs to speak here, before its first start."""
         ...
 
     async def answer(self, question_id: str) -> None:
@@ -214,6 +219,7 @@ class Scene:
     async def _holds(self, question_id: str, *, died: bool) -> None:
         """One question, one decision, told once, and everything that is written says the same."""
         events = await self._room.events()
+        assert [event for event in events if event["type"] == ENCRYPTED] == [], "some of it nobody can read"
         ours = [event for event in events if event["sender"] == self._room.pod and event["type"] == "m.room.message"]
         questions = [event for event in ours if event["content"].get("suite_event_type") == QUESTION]
         assert [event["event_id"] for event in questions] == [question_id]

@@ -99,6 +99,7 @@ class Stage:
         daemon = DoomedDaemon(
             self._dooms, folder, homeserver=room.homeserver, bot=room.bot, rooms={"ops": room.room_id}
         ).approve(room.owner)
+        await room.prepare(daemon)
         return Scene(daemon, room, self.form), folder / "points"
 
 

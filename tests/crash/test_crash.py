@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.crash.dooms import Dooms
+from tests.crash.dooms import DoomedDaemon, Dooms
 from tests.crash.scene import Event, Form, Way
 from tests.crash.stage import EVERY, Stage, lines_of, one_of_each_line
 from tests.matrix.fake_homeserver import FakeHomeserver
@@ -34,6 +34,9 @@ class FakeRoom:
     pod: str
     owner: str
     bot: tuple[str, str]
+
+    async def prepare(self, daemon: DoomedDaemon) -> None:
+        """It needs nothing."""
 
     async def answer(self, question_id: str) -> None:
         self.hs.say(self.room_id, self.owner, "1", reply_to=question_id)

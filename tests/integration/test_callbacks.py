@@ -18,12 +18,6 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.synapse
 
 
-@pytest.fixture
-def sealed() -> bool:
-    """What is called back does not depend on the room."""
-    return False
-
-
 async def taken(receiver: Receiver, number: int) -> None:
     async def has() -> bool:
         return len(receiver.taken) >= number

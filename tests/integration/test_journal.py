@@ -24,12 +24,6 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.synapse
 
 
-@pytest.fixture
-def sealed() -> bool:
-    """What is recorded does not depend on the room."""
-    return False
-
-
 class Events:
     """A reader of the stream, which remembers its last id as a browser does."""
 

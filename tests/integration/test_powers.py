@@ -18,21 +18,18 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.synapse
 
-
-@pytest.fixture
-def sealed() -> bool:
-    """Powers do not depend on encryption."""
-    return False
+ENCRYPTION = {"type": "m.room.encryption", "state_key": "", "content": {"algorithm": "m.megolm.v1.aes-sha2"}}
 
 
 @pytest.mark.parametrize(("version", "outranks"), [("11", False), ("12", True)])
 async def test_creator_and_levels_are_read_from_the_state_and_from_a_sync(
-    synapse: PrivateSynapse, cast: Cast, owner: Person, version: str, *, outranks: bool
+    synapse: PrivateSynapse, cast: Cast, owner: Person, version: str, *, outranks: bool, sealed: bool
 ) -> None:
     asked = {
         "room_version": version,
         "power_level_content_override": {"users_default": 7},
         "invite": [cast.pod.user_id],
+        "initial_state": [ENCRYPTION] if sealed else [],
     }
     bot, creator = UserId(cast.pod.user_id), UserId(cast.owner.user_id)
     room_id = RoomId((await owner.call("POST", "createRoom", asked))["room_id"])
@@ -43,6 +40,7 @@ async def test_creator_and_levels_are_read_from_the_state_and_from_a_sync(
         synced = await client.sync(None, timeout_ms=0, sync_filter=SYNC_FILTER)
     finally:
         await client.close()
+    assert state.encrypted == sealed
     assert state.has_power(creator, 100)
     assert state.has_power(bot, 7)
     assert not state.has_power(bot, 8)

@@ -6,7 +6,9 @@ import pytest
 
 from agentpod_bot.demo.homeserver import PrivateSynapse
 from tests.integration import said
+from tests.integration.conftest import new_folder
 from tests.integration.daemons import Daemon
+from tests.integration.people import People, give_keys
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -16,15 +18,20 @@ pytestmark = pytest.mark.synapse
 QUESTIONS = 12
 
 
-async def test_under_a_homeservers_own_limits_every_question_arrives_once_in_the_end(tmp_path: Path) -> None:
+async def test_under_a_homeservers_own_limits_every_question_arrives_once_in_the_end(
+    tmp_path: Path, *, sealed: bool
+) -> None:
     async with PrivateSynapse(folder=tmp_path, default_limits=True) as limited:
+        people = People(limited, new_folder(tmp_path / "devices"), sealed)
         pod, account = await limited.register("pod"), await limited.register("owner")
-        room_id = await limited.room(account, pod)
+        room_id = await people.room(account, pod)
         bot = (pod.user_id, pod.access_token)
         daemon = Daemon(tmp_path / "daemon", homeserver=limited.url, bot=bot, rooms={"ops": room_id})
+        if sealed:
+            await give_keys(daemon, pod)
         try:
-            await daemon.approve(account.user_id).start()
-            async with daemon.harness() as harness, limited.person(account) as owner:
+            async with people.at(account) as owner, daemon.harness() as harness:
+                await daemon.approve(account.user_id).start()
                 names = [f"r{number}" for number in range(QUESTIONS)]
                 for name in names:
                     await harness.asked(request_id=name, session_id=f"session of {name}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -10,8 +11,10 @@ import pytest_asyncio
 
 from agentpod_bot.demo.person import Person
 from tests.integration import said
+from tests.integration.conftest import new_folder
 from tests.integration.daemons import Daemon, Forwarder, eventually
 from tests.integration.lapsing import LapsingSynapse
+from tests.integration.people import People, give_keys
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -60,23 +63,32 @@ async def lapsing() -> AsyncIterator[LapsingSynapse]:
 
 
 @pytest.fixture
-async def scene(lapsing: LapsingSynapse, tmp_path: Path) -> AsyncIterator[Scene]:
-    pod, owner = [await lapsing.register(f"{name}{tmp_path.name}".lower()) for name in ("pod", "owner")]
-    made = Scene(lapsing, pod, owner, await lapsing.room(owner, pod), await lapsing.log_in(pod))
+def people(lapsing: LapsingSynapse, tmp_path: Path, *, sealed: bool) -> People:
+    """People at the homeserver where sessions lapse."""
+    return People(lapsing, new_folder(tmp_path / "devices"), sealed)
+
+
+@pytest.fixture
+async def scene(lapsing: LapsingSynapse, people: People, tmp_path: Path, *, sealed: bool) -> AsyncIterator[Scene]:
+    names = [f"{name}{tmp_path.name}".lower().replace("[", "-").replace("]", "") for name in ("pod", "owner")]
+    pod, owner = [await lapsing.register(name) for name in names]
+    made = Scene(lapsing, pod, owner, await people.room(owner, pod), await lapsing.log_in(pod))
     bot = (pod.user_id, made.login["access_token"])
     made.daemon = Daemon(tmp_path / "daemon", homeserver=lapsing.url, bot=bot, rooms={"ops": made.room_id})
     made.daemon.approve(owner.user_id)
+    if sealed:
+        await give_keys(made.daemon, replace(pod, device_id=made.login["device_id"]))
     yield made
     await made.daemon.stop()
 
 
 @pytest.mark.parametrize("way", [Scene.renewable_by_refresh_token, Scene.renewable_by_password])
 async def test_44_a_session_that_lapsed_at_a_real_homeserver_is_renewed_on_its_device_and_no_answer_is_lost(
-    scene: Scene, way: Any
+    scene: Scene, people: People, way: Any
 ) -> None:
     way(scene)
     devices = await scene.devices()
-    async with Forwarder(scene.synapse.url) as homeserver, scene.synapse.person(scene.owner) as owner:
+    async with Forwarder(scene.synapse.url) as homeserver, people.at(scene.owner) as owner:
         await homeserver.open()
         scene.daemon.config["homeserver"]["url"] = homeserver.url
         await scene.daemon.start()
@@ -105,6 +117,7 @@ async def test_44_a_session_that_lapsed_at_a_real_homeserver_is_renewed_on_its_d
     assert len(scene.daemon.logged("session_renewed")) == 1
 
 
+@pytest.mark.parametrize("sealed", [False], ids=["plain"])  # nothing is said in the room
 async def test_44_a_session_that_somebody_ended_at_a_real_homeserver_is_never_logged_in_again(scene: Scene) -> None:
     scene.renewable_by_password()
     await scene.daemon.start()

@@ -9,7 +9,7 @@ import aiohttp
 import pytest
 
 from agentpod_bot.demo.process import free_port
-from chaos.weather import WEIGHTS, Fault, Weather
+from chaos.weather import SHARES, WEIGHTS, Call, Fault, Weather
 
 if TYPE_CHECKING:
     from agentpod_bot.core.ids import RoomId, UserId
@@ -133,3 +133,20 @@ async def test_in_the_dark_nobody_answers(hs: FakeHomeserver, room: RoomId, toke
         weather.dark = True
         got = await sent_through(weather, room, token)
     assert (got.status, sends(hs)) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("method", "target", "kind"),
+    [
+        ("PUT", "/_matrix/client/v3/rooms/!r/send/m.room.encrypted/t1", "send"),
+        ("PUT", "/_matrix/client/v3/sendToDevice/m.room.encrypted/t1", "keys"),
+        ("POST", "/_matrix/client/v3/keys/query", "keys"),
+        ("POST", "/_matrix/client/v3/keys/claim", "keys"),
+        ("POST", "/_matrix/client/v3/keys/upload", "keys"),
+        ("GET", "/_matrix/client/v3/sync?timeout=0", "sync"),
+        ("GET", "/_matrix/client/v3/rooms/!r/state", "other"),
+    ],
+)
+def test_calls_about_keys_and_messages_have_weather_of_their_own(method: str, target: str, kind: str) -> None:
+    assert Call(method, target, {}, b"").kind == kind
+    assert SHARES[kind] > 0

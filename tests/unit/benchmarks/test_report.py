@@ -31,6 +31,17 @@ def test_a_run_within_both_bounds_passes_and_shows_its_numbers() -> None:
     assert "a look" not in text
 
 
+def test_encrypted_arms_stand_beside_the_plain_ones_and_change_no_verdict() -> None:
+    plain = results(0.11, 0.007)
+    sealed = {"sealed-daemon": results(0.18, 0.03)["daemon"], "sealed-nio": results(0.15, 0.02)["daemon"]}
+    text, kept = report({**plain, **sealed}, Random(1))
+    assert kept
+    assert "the daemon, encrypted          200      5  180.0 ms  180.0 ms" in text
+    assert "encrypted daemon to nio          1.200   1.200 to 1.200" in text
+    assert "daemon encrypted to plain        1.636   1.636 to 1.636" in text
+    assert "encrypted" not in report(plain, Random(1))[0]
+
+
 @pytest.mark.parametrize(
     ("daemon_s", "own_s", "said"),
     [

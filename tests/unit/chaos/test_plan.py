@@ -13,8 +13,8 @@ from chaos.plan import Form
 LABELS = {"allow_once": "approve", "allow_always": "approve", "reject_once": "reject", "reject_always": "reject"}
 
 
-def many(seed: int = 1) -> tuple[plan.Request, ...]:
-    return plan.made(Random(seed), requests=600, rooms=20, asking_s=100.0)
+def many(seed: int = 1, *, encrypted: bool = False) -> tuple[plan.Request, ...]:
+    return plan.made(Random(seed), requests=600, rooms=20, asking_s=100.0, encrypted=encrypted)
 
 
 def question_of(request: plan.Request) -> dict[str, Any]:
@@ -42,11 +42,16 @@ def test_the_same_seed_makes_the_same_plan() -> None:
 
 def test_a_plan_has_every_form_and_every_story() -> None:
     acts = [act for request in many() for act in (*request.acts, *request.acts_on_new)]
-    assert {act.form for act in acts} == set(Form)
+    assert {act.form for act in acts} == set(Form) - set(plan.SEALED)
     assert any(act.late for act in acts)
     assert any(request.cancel_after_s is not None for request in many())
     assert any(request.replace_after_s is not None for request in many())
     assert any(not request.acts for request in many())
+
+
+def test_a_plan_for_encrypted_rooms_has_what_there_is_only_there() -> None:
+    acts = [act for request in many(encrypted=True) for act in (*request.acts, *request.acts_on_new)]
+    assert {act.form for act in acts} == set(Form)
 
 
 def test_both_clients_use_the_same_request_ids_in_rooms_of_their_own() -> None:
@@ -55,12 +60,17 @@ def test_both_clients_use_the_same_request_ids_in_rooms_of_their_own() -> None:
     assert all(plan.client_of(request.room) == request.client for request in many())
 
 
-def test_whatever_is_open_for_long_gets_a_sure_answer_from_an_approver() -> None:
+@pytest.mark.parametrize("encrypted", [False, True])
+def test_whatever_is_open_for_long_gets_a_sure_answer_from_an_approver(*, encrypted: bool) -> None:
     """Otherwise a run would wait for an end that nobody means to give."""
-    for request in many():
+    for request in many(encrypted=encrypted):
         if request.ttl_s == plan.LONG_S and request.cancel_after_s is None:
-            acts = request.acts_on_new or request.acts
-            assert any(act.form in plan.SURE and act.who in plan.approvers_of(request.room) for act in acts)
+            acts = [
+                act
+                for act in request.acts_on_new or request.acts
+                if act.form in (*plan.SURE, Form.LATE_KEY) or act.again in plan.SURE
+            ]
+            assert any(act.who in plan.approvers_of(request.room) for act in acts)
 
 
 def test_what_is_open_for_a_short_time_is_never_answered_in_time_by_an_approver() -> None:
@@ -79,7 +89,7 @@ def test_the_checker_reads_what_a_person_means(form: Form) -> None:
                 continue
             kind, content = contents(form, position, event)
             reading = read({"type": kind, "content": content}, [question])
-            if form in plan.SURE:
+            if form in (*plan.SURE, *plan.SEALED):  # of the latter it matters how they come, not what they say
                 assert (reading.question, reading.option) == (question, option_id)
             else:
                 assert reading.option is None
