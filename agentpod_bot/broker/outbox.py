@@ -7,6 +7,7 @@ when, and under which transaction id stands in the store before the first try.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -106,6 +107,8 @@ class Outbox:
         self._due: Mapping[RoomId, int] | None = None
         self._paused: dict[RoomId, int] = {}
         """Rooms that have to wait, until when by the monotonic clock: the other one may be set back meanwhile."""
+        self._failures: Counter[RoomId] = Counter()
+        """How many tries in a row had no usable answer."""
         self._never_taken: set[int] = set()
         """Effects of which every try was answered with a refusal: the room cannot have them."""
         self._last_429_ms: int | None = None
@@ -327,14 +330,18 @@ class Outbox:
             return Turn(None)
         except (HomeserverUnavailable, TokenRefused) as error:
             self._never_taken.discard(effect.effect_id)
-            wait_ms = self._failed.backoff_ms(effect.attempts)
-            self._pause(effect.room_id, wait_ms)
+            self._failures[effect.room_id] += 1
+            pause_ms = self._failed.backoff_ms(self._failures[effect.room_id])
+            self._pause(effect.room_id, pause_ms)
+            # It may be this one alone that is not taken: what else the room has goes before its next try.
+            wait_ms = max(self._failed.backoff_ms(effect.attempts), pause_ms + FIRST_RETRY_MS)
             await self._failed.later(effect, wait_ms, kind, error.code)
             return Turn(None)
         except Refused as error:
             await self._failed.refused(effect, kind, error)
             return Turn(None)
         self._never_taken.discard(effect.effect_id)
+        self._failures.pop(effect.room_id, None)
         self._meter.sent(kind)
 
         def work(tx: Tx, after: After) -> Turn:

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from aiohttp import web
 
 from agentpod_bot.core.ids import EventId, RoomId, RouteName, UserId
 from agentpod_bot.core.model import Status
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
+    from tests.matrix.fake_faults import Handler
     from tests.matrix.rig import Pod
 
 SEND = r"/send/m\.room\.message/"
@@ -478,6 +480,32 @@ async def test_a_room_hears_ten_notices_a_minute_at_most_and_questions_and_outco
         await pod.handled(rig.say("!open"))
         await rig.hs.until(lambda: len(rig.notices()) == 11)
         assert second.asked.code in rig.notices()[-1]
+
+
+async def test_a_question_that_the_homeserver_never_takes_keeps_nothing_else_of_its_room_waiting(
+    rig: Rig, clock: FakeClock
+) -> None:
+    """As of one that fails over a single event, whatever it is; until the question expires it is tried again."""
+
+    async def fails(request: web.Request, handler: Handler) -> web.StreamResponse:
+        if b"Never taken" in await request.read():
+            return web.Response(status=500)
+        return await handler(request)
+
+    async with rig.run() as pod:
+        answered = await pod.pending()
+        rig.hs._fault("PUT", "/send/", 1_000, fails)
+        stuck = await pod.ask(title="Never taken")
+        clock.advance(1_000)
+        await pod.handled(rig.say("1", reply_to=answered))
+        asked = await pod.ask()
+        async with asyncio.timeout(PATIENCE_S):
+            while not (rig.outcomes(answered) and (await pod.now(asked)).status is Status.PENDING):
+                clock.advance(500)
+                pod.parts.outbox._bell.ring()
+                await asyncio.sleep(0.005)
+        assert (await pod.now(stuck)).status is Status.QUEUED
+        assert clock.now_ms() - START < MINUTE
 
 
 async def test_a_room_full_of_notices_keeps_no_other_room_from_its_own(rig: Rig, clock: FakeClock) -> None:

@@ -1,0 +1,78 @@
+"""Answers that are lost or met with silence, not mended yet. Each test says what should be."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from agentpod_bot.core.ids import RoomId
+from agentpod_bot.core.model import Status
+from agentpod_bot.matrix import gap
+from tests.examples import CALLER, ROUTE, START
+from tests.fakes import FakeClock
+from tests.matrix.fake_homeserver import FakeHomeserver
+from tests.matrix.rig import Rig
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock(START)
+
+
+@pytest.fixture
+async def rig(clock: FakeClock, tmp_path: Path) -> AsyncIterator[Rig]:
+    async with FakeHomeserver(now_ms=clock.now_ms) as hs:
+        yield Rig(hs, clock, tmp_path / "store" / "agentpod.db")
+
+
+@pytest.mark.xfail(strict=True, reason="a gap is cut at 20,000 events, and nobody in the room is told")
+async def test_an_answer_before_more_events_than_a_gap_may_have_is_taken_or_said_to_be_lost(
+    rig: Rig, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gap, "MOST_EVENTS", 500)
+    async with rig.run() as pod:
+        question = await pod.pending()
+    clock.advance(1_000)
+    rig.say("1", reply_to=question)
+    for number in range(800):
+        last = rig.say(f"talk {number}", rig.mallory)
+    async with rig.run() as pod:
+        await pod.handled(last)
+        await pod.quiet()
+        assert (await pod.now(question)).status is Status.DECIDED or rig.notices()
+
+
+@pytest.mark.xfail(strict=True, reason="a question that the store lost counts as another account's")
+async def test_an_approver_who_answers_a_question_that_the_store_lost_is_told_so(rig: Rig, clock: FakeClock) -> None:
+    async with rig.run() as pod:
+        lost = await pod.pending()
+    rig.path = rig.path.parent.with_name("another store") / rig.path.name
+    clock.advance(1_000)
+    async with rig.run() as pod:
+        await pod.handled(rig.say("1", reply_to=lost.event_id))
+        await pod.quiet()
+        assert rig.notices()
+
+
+@pytest.mark.xfail(strict=True, reason="a start listens only to rooms with open questions or unsent effects")
+async def test_a_late_answer_in_a_room_that_left_the_configuration_is_told_so_also_after_a_restart(
+    rig: Rig, clock: FakeClock
+) -> None:
+    other = RoomId(rig.hs.room(rig.pod, rig.owner))
+    async with rig.run() as pod:
+        question = await pod.pending()
+        await pod.parts.broker.cancel(CALLER, question.key.request_id)
+        await pod.quiet()
+    rig.policy = replace(rig.policy, routes={ROUTE: replace(rig.policy.routes[ROUTE], room_id=other)})
+    clock.advance(1_000)
+    async with rig.run() as pod:
+        rig.say("1", reply_to=question)
+        await pod.handled(rig.hs.say(other, rig.owner, "talk"))
+        await pod.quiet()
+        assert rig.notices()
