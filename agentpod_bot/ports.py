@@ -121,6 +121,10 @@ class Tx(CopyTx, CallbackTx, SyncTx, UpgradeTx, Protocol):
         """
         ...
 
+    def asked_in(self, *, since_ms: int) -> frozenset[RoomId]:
+        """Every room in which a question that is open, or closed since then, stands, is copied to, or which it left."""
+        ...
+
     def codes(self, room_id: RoomId, *, since_ms: int) -> frozenset[Code]:
         """Codes of a room's questions that are open, or were created or closed since `since_ms`.
 

@@ -27,7 +27,6 @@ from agentpod_bot.callbacks.sender import Callbacks
 from agentpod_bot.callbacks.target import targets_of
 from agentpod_bot.config.load import load
 from agentpod_bot.config.reload import reloadable
-from agentpod_bot.core.copies import places
 from agentpod_bot.core.ids import ClientName, RouteName
 from agentpod_bot.core.policy import Trust
 from agentpod_bot.errors import (
@@ -255,9 +254,7 @@ class Daemon:
                 if loaded is not self._loaded:
                     continue  # a reload went before: its rules are in force, and its aliases resolved
                 self._world.policy = policy
-                open_now, unsent = await self._store.run(lambda tx: (tx.open_questions(), tx.rooms_due()))
-                self._world.linger(place.asked.room_id for question in open_now for place in places(question))
-                self._world.linger(unsent)  # what ended meanwhile has to be shown there too
+                await self._world.recover(self._clock.now_ms())
                 await self._rooms.settle()
                 if any((room := self._world.room(r)) and not room.bot_joined for r in self._world.policy.rooms()):
                     self._follow(await pending_invites(self.client))

@@ -59,9 +59,9 @@ class SaidBack:
         """A reason stands behind what approves."""
         self._about(question, event, "no_reason", notices.no_reason(question, **_where(event)))
 
-    def late(self, event: Seen, question: Question) -> None:
+    def late(self, event: Seen, question: Question, *, most: int = MOST_A_MINUTE) -> None:
         """The question was closed before."""
-        self._about(question, event, "late", notices.late(question, **_where(event)))
+        self._about(question, event, "late", notices.late(question, **_where(event)), most=most)
 
     def moving(self, event: Seen, question: Question) -> None:
         """It is asked in the room that replaced this one, or will be; or it ended there."""
@@ -82,9 +82,12 @@ class SaidBack:
             self.late(event, question)
 
     def not_approver(self, event: Seen, question: Question) -> None:
-        """Only approvers answer; and where a reload took the question's route away, nobody does."""
+        """Only approvers answer; and where the configuration took the question's route away, nobody does."""
         policy, whole = self.means.world.policy, question.whole
-        if whole.is_open and policy.has_lost(question):
+        if policy.has_lost(question) and not whole.is_open:  # nobody can tell any more who approves it
+            self.late(event, replace(question, closing=whole.closing), most=MOST_TO_STRANGERS)
+            return
+        if policy.has_lost(question):
             elsewhere = question.original is not None and policy.route_of(whole) is not None
             gone = notices.not_asked_here(question, elsewhere=elsewhere, **_where(event))
             self._about(question, event, "not_asked_here", gone, most=MOST_TO_STRANGERS)

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from agentpod_bot.core.upgrades import Moves, NotFollowed
     from agentpod_bot.ports import Homeserver, Store, Tx
 
+LATE_MS = 86_400_000
+"""For so long after its end an answer to a question may still come, whose sender is owed a word."""
+
 
 class World:
     """The policy in force and the last known state of every configured room."""
@@ -167,6 +170,17 @@ class World:
     def linger(self, rooms: Iterable[RoomId]) -> None:
         """Go on hearing these rooms, though no route may name them any more."""
         self._lingering |= frozenset(rooms)
+
+    async def recover(self, now_ms: int) -> None:
+        """Hear the rooms in which an earlier run asked something that may still be answered, or has something to say.
+
+        Raises `StoreUnavailable`.
+        """
+
+        def look(tx: Tx) -> frozenset[RoomId]:
+            return tx.asked_in(since_ms=now_ms - LATE_MS) | tx.rooms_due().keys()
+
+        self.linger(await self._store.run(look))
 
     def after(self, part: RoomBatch) -> RoomState:
         """A known room's state after all of its part of a response, without keeping it yet.

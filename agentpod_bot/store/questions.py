@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import chain, combinations
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import BindParameter, and_, bindparam, exists, func, insert, or_, select, text, union_all, update
+from sqlalchemy import BindParameter, and_, bindparam, exists, func, insert, or_, select, text, union, union_all, update
 
 from agentpod_bot.core.copies import places, seen_in
 from agentpod_bot.core.ids import Row
@@ -20,7 +20,7 @@ from agentpod_bot.store.records import (
     values_of_question,
     written_offers,
 )
-from agentpod_bot.store.tables import copies, decisions, foreign_questions, questions
+from agentpod_bot.store.tables import copies, decisions, foreign_questions, left_places, questions
 from agentpod_bot.store.transaction import Transaction
 
 if TYPE_CHECKING:
@@ -92,6 +92,14 @@ _CODES = (
             ),
         ),
     )
+)
+_LATELY = or_(_STILL_OPEN, _q.closed_at_ms >= _SINCE)
+_ASKED_IN = union(
+    select(_q.room_id).where(_LATELY),
+    *(
+        select(place.c.room_id).where(place.c.question_row.in_(select(_q.row).where(_LATELY)))
+        for place in (copies, left_places)
+    ),
 )
 _BY_CODE = _READ.where(_ASKED_THERE, _q.code == bindparam("code")).order_by(_q.row.desc())
 _BY_EVENT = _OLDEST_FIRST.where(
@@ -217,6 +225,10 @@ class Questions(Transaction):
         found = self._questions(_CLOSED_QUESTIONS, {"room_id": room_id, "since_ms": since_ms})
         closed = (each for each in _seen(found, room_id) if not each.is_open)
         return tuple(sorted(closed, key=lambda each: each.row))
+
+    def asked_in(self, *, since_ms: int) -> frozenset[RoomId]:
+        """Every room in which a question stands or stood that is open or closed since then."""
+        return frozenset(room_id for (room_id,) in self._rows(_ASKED_IN, {"since_ms": since_ms}))
 
     def codes(self, room_id: RoomId, *, since_ms: int) -> frozenset[Code]:
         """Codes that may not be given again: of open and recent questions, also of other accounts."""

@@ -219,3 +219,9 @@ def test_a_copy_goes_with_its_question(tx: Tx, copied: Question) -> None:
     assert tx.prune(NOW + 1) == 1
     assert tx.by_event(THERE) is None
     assert tx.insert(question(2)).copy is None
+
+
+def test_somebody_may_still_answer_in_the_room_of_a_copy(tx: Tx) -> None:
+    stored = insert_pending(tx)
+    tx.add_copy(stored.row, COPY)
+    assert tx.asked_in(since_ms=NOW) == {ROOM, OTHER_ROOM}

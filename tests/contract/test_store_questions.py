@@ -420,3 +420,10 @@ def test_open_questions_of_a_session_a_client_and_a_route_are_counted_at_once(tx
     assert tx.open_counts(client=LAPTOP, session_id=SESSION, route=route) == (1, 2, 3, 3)
     assert tx.open_counts(client=LAPTOP, session_id=SESSION, route=RouteName("nowhere")) == (1, 2, 0, 3)
     assert tx.open_counts(client=ClientName("nobody"), session_id=SESSION, route=RouteName("nowhere")) == (0, 0, 0, 3)
+
+
+def test_the_rooms_in_which_somebody_may_still_answer_are_those_of_what_is_open_or_closed_lately(tx: Tx) -> None:
+    tx.insert(question(1))
+    insert_closed(tx, 2, ended(Outcome.EXPIRED, at_ms=NOW), room_id=OTHER_ROOM)
+    assert tx.asked_in(since_ms=NOW) == {ROOM, OTHER_ROOM}
+    assert tx.asked_in(since_ms=NOW + 1) == {ROOM}

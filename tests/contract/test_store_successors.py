@@ -132,6 +132,7 @@ def test_the_room_that_was_left_has_it_as_closed_and_the_new_one_as_open(tx: Tx)
     assert tx.left_by_event(EventId("$q1")) == tx.left_at(before.row, ROOM) == left
     assert tx.by_event(EventId("$q1")) is None
     assert (tx.left_in(NEW, since_ms=NOW), tx.left_at(before.row, NEW)) == ((), None)
+    assert tx.asked_in(since_ms=NOW) == {ROOM, NEW}
     assert (tx.has_left(before.row), tx.has_left(shown(tx, 2).row)) == (True, False)
 
 

@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from agentpod_bot.broker.assembly import Parts, assemble
-from agentpod_bot.core.copies import places
 from agentpod_bot.core.ids import RequestId, RoomId, RouteName, UserId
 from agentpod_bot.core.policy import Escalation, Trust
 from agentpod_bot.matrix.client import MatrixClient
@@ -81,8 +80,7 @@ class Pod:
             await self.crypto.publish()
             self._tasks.append(asyncio.create_task(self.crypto.upkeep()))
         await self.parts.upgrades.recover()
-        open_now = await self.store.run(lambda tx: tx.open_questions())
-        self.parts.world.linger(place.asked.room_id for question in open_now for place in places(question))
+        await self.parts.world.recover(self.clock.now_ms())
         await self.parts.rooms.settle()
         await self.parts.holds.recover()
         self._tasks += [asyncio.create_task(self.parts.rooms.run()), asyncio.create_task(self.sync.run())]

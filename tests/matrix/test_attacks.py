@@ -385,6 +385,24 @@ async def test_an_answer_to_a_question_whose_route_is_gone_is_not_met_with_silen
         assert (await pod.now(question)).is_open
 
 
+async def test_a_late_answer_in_a_room_that_left_the_configuration_is_told_so_also_after_a_restart(
+    rig: Rig, clock: FakeClock
+) -> None:
+    other = RoomId(rig.hs.room(rig.pod, rig.owner))
+    async with rig.run() as pod:
+        question = await pod.pending()
+        await pod.parts.broker.cancel(CALLER, question.key.request_id)
+        await pod.quiet()
+    rig.policy = replace(rig.policy, routes={ROUTE: replace(rig.policy.routes[ROUTE], room_id=other)})
+    clock.advance(1_000)
+    async with rig.run() as pod:
+        rig.say("1", reply_to=question)
+        await pod.handled(rig.hs.say(other, rig.owner, "talk"))
+        await pod.quiet()
+        [told] = rig.notices()
+        assert "already closed" in told
+
+
 async def test_a_structured_answer_that_refers_to_another_event_is_told_so(rig: Rig, clock: FakeClock) -> None:
     async with rig.run() as pod:
         question = await pod.pending()
