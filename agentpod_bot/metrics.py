@@ -34,6 +34,7 @@ REFUSALS = (
     "not_rejected",
     "structured",
     "not_named",
+    "not_known",
     "clear_text",
     "unknown_device",
     "unverified_device",

@@ -16,6 +16,10 @@ class SyncTx(Protocol):
         """Questions of other accounts whose end is not shown, or not before `since_ms`."""
         ...
 
+    def foreign_of(self, event_id: EventId) -> Foreign | None:
+        """The question that is this event and is not in this store, also where it has ended."""
+        ...
+
     def keep_foreign(self, question: Foreign) -> None:
         """Remember another account's question; seen again, it changes nothing."""
         ...

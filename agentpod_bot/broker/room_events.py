@@ -9,7 +9,7 @@ from agentpod_bot.broker.change import QUESTION, After, Means, audit, change, ed
 from agentpod_bot.broker.moving import show_moved
 from agentpod_bot.broker.others import DAY_MS, OTHERS_MS, keep_foreign, may_ask
 from agentpod_bot.broker.said_back import SaidBack
-from agentpod_bot.broker.scenes import in_room, scene_of
+from agentpod_bot.broker.scenes import in_room, lost_in, scene_of
 from agentpod_bot.broker.unreadable import came_unreadable
 from agentpod_bot.broker.votes import take, withdraw
 from agentpod_bot.core.copies import is_gone
@@ -47,6 +47,7 @@ from agentpod_bot.core.scene import (
     Moving,
     NoFileYet,
     NotApprover,
+    NotKnown,
     NotNamed,
     Refuse,
     RejectSeveral,
@@ -86,8 +87,8 @@ class RoomEvents:
                 scene = scene_of(tx, event, room, self._means, names=names, back_ms=DAY_MS, known_ms=known_ms)
                 self._follow(tx, event, judge_structured(event, scene), scene, after)
             case Reacted():
-                question = in_room(tx, event.target, room)
-                if question is not None:
+                own = self._means.world.own
+                if in_room(tx, event.target, room) or lost_in(tx, event.target, room, own):
                     scene = scene_of(tx, event, room, self._means, names=event.target, known_ms=known_ms)
                     self._follow(tx, event, judge_reacted(event, scene), scene, after)
             case OwnQuestion():
@@ -229,6 +230,8 @@ class RoomEvents:
                 back.no_file_yet(event, question)
             case NotNamed(question=question):
                 back.not_named(event, question)
+            case NotKnown(lost=lost):
+                back.not_known(event, lost)
             case Unheard(why=why, question=question):
                 back.unheard(event, why, question)
             case Refuse(question=question, why=reason):

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from agentpod_bot.core.ids import EventId, Row, UserId
     from agentpod_bot.core.kept import Effect, NewEffect
     from agentpod_bot.core.model import Question
-    from agentpod_bot.core.room import RoomEvent, RoomState, Seen
+    from agentpod_bot.core.room import Foreign, RoomEvent, RoomState, Seen
     from agentpod_bot.core.scene import Left, WhyUnheard
     from agentpod_bot.ports import Tx
 
@@ -124,6 +124,11 @@ class SaidBack:
     def not_named(self, event: Seen, question: Question) -> None:
         """An approval does not say itself which question it is for."""
         self._about(question, event, "not_named", notices.not_named(question, **_where(event)))
+
+    def not_known(self, event: Seen, lost: Foreign) -> None:
+        """The question is the bot's own, and not in this store. Said once to a person, however often they answer it."""
+        self._record("not_known", event)
+        self._enqueue(f"{HINT}:not_known:{lost.event_id}:{event.sender}", notices.not_known(lost, **_where(event)))
 
     def unheard(self, event: Seen, why: WhyUnheard, question: Question | None) -> None:
         """It came in a way in which nothing decides anything here."""

@@ -10,14 +10,14 @@ from agentpod_bot.core.answer import LONGEST_HEAD, LONGEST_TOKEN
 from agentpod_bot.core.copies import seen_in
 from agentpod_bot.core.ids import Code
 from agentpod_bot.core.judge import LATE_MS, QUIET_MS
-from agentpod_bot.core.scene import Named, NamesNothing, NamesOther, NamesQuestion, Scene
+from agentpod_bot.core.scene import Named, NamesLost, NamesNothing, NamesOther, NamesQuestion, Scene
 from agentpod_bot.core.text import folded
 
 if TYPE_CHECKING:
     from agentpod_bot.broker.change import Means
-    from agentpod_bot.core.ids import EventId
+    from agentpod_bot.core.ids import EventId, UserId
     from agentpod_bot.core.model import Question
-    from agentpod_bot.core.room import Reacted, RoomState, Said, Structured, Undecryptable
+    from agentpod_bot.core.room import Foreign, Reacted, RoomState, Said, Structured, Undecryptable
     from agentpod_bot.ports import Tx
 
 DAY_MS = 86_400_000
@@ -48,7 +48,7 @@ def scene_of(
     if back_ms is None:  # with nothing open, an answer may be late for what closed some minutes ago
         back_ms = LATE_MS if all(question.shown_ts is None for question in open_now) else QUIET_MS
     since_ms = min(now_ms, event.ts) - back_ms
-    named = _named(tx, names, room, open_now)
+    named = _named(tx, names, room, open_now, own=means.world.own)
     if isinstance(named, NamesQuestion) and not _asked_by(tx, known_ms, (named.question,)):
         named = NamesOther(ours=False)
     # What was closed lately, and what others ask, matters where the question is not named, or a code may be.
@@ -108,7 +108,13 @@ def in_room(tx: Tx, event_id: EventId, room: RoomState) -> Question | None:
     return question if here else None
 
 
-def _named(tx: Tx, event_id: EventId | None, room: RoomState, open_now: tuple[Question, ...]) -> Named:
+def lost_in(tx: Tx, event_id: EventId, room: RoomState, own: UserId) -> Foreign | None:
+    """The question of ours that an event is, where the store knows no more of it than that the room shows it."""
+    found = tx.foreign_of(event_id)
+    return found if found is not None and (found.sender, found.room_id) == (own, room.room_id) else None
+
+
+def _named(tx: Tx, event_id: EventId | None, room: RoomState, open_now: tuple[Question, ...], *, own: UserId) -> Named:
     """What a message names: a question, something of ours about exactly one, or something else."""
     if event_id is None:
         return NamesNothing()
@@ -118,7 +124,8 @@ def _named(tx: Tx, event_id: EventId | None, room: RoomState, open_now: tuple[Qu
         return NamesQuestion(question)
     about = tx.about(event_id, room.room_id)
     if about is None:
-        return NamesOther(ours=False)
+        lost = lost_in(tx, event_id, room, own)
+        return NamesOther(ours=False) if lost is None else NamesLost(lost)
     if len(about) != 1:
         return NamesOther(ours=True)
     question = read(tx, about[0], room.room_id)

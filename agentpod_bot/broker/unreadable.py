@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from agentpod_bot.broker.said_back import SaidBack
 from agentpod_bot.broker.scenes import scene_of
 from agentpod_bot.core.room import Undecrypted
-from agentpod_bot.core.scene import NamesOther, NamesQuestion
+from agentpod_bot.core.scene import NamesLost, NamesOther, NamesQuestion
 
 if TYPE_CHECKING:
     from agentpod_bot.broker.change import After, Means
@@ -51,6 +51,9 @@ def _told(event: Undecryptable, scene: Scene, back: SaidBack) -> UnreadNotice | 
         case NamesQuestion(question=question):
             may_be = question.is_open and scene.may(event.sender, question)
             return back.undecryptable(event, question) if may_be else None
+        case NamesLost(lost=lost):
+            back.not_known(event, lost)
+            return None
         case NamesOther(ours=False):
             return None  # it is about something else
         case _:

@@ -164,6 +164,11 @@ def match_reaction(key: str, options: tuple[Offered, ...]) -> Selected | None:
     return None
 
 
+def is_keycap(key: str) -> bool:
+    """Whether a reaction may be an answer to a question whose options are not known."""
+    return key.translate(_SELECTORS) in KEYCAPS
+
+
 def begins_like_an_answer(body: str, options: Iterable[Offered]) -> bool:
     """Whether a text that matched nothing looks like a try: short, and begins as an answer would."""
     bare = trimmed(body)

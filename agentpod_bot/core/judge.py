@@ -17,6 +17,7 @@ from agentpod_bot.core.answer import (
     Why,
     begins_like_an_answer,
     codes_in,
+    is_keycap,
     match_reaction,
     match_reading,
     match_readings,
@@ -29,12 +30,14 @@ from agentpod_bot.core.scene import (
     Hint,
     Ignore,
     ListOpen,
+    NamesLost,
     NamesNothing,
     NamesOther,
     NamesQuestion,
     NotApprover,
     came_after,
     is_deaf,
+    not_known,
     weighed,
 )
 from agentpod_bot.core.text import folded, trimmed, without_fallback
@@ -84,6 +87,8 @@ def _judge_said(said: Said, scene: Scene) -> Verdict:
             if ours and (_would_match(text.bare, scene.shown) or _like_a_try(body, scene.shown)):
                 return _which(said, scene)
             return Ignore()
+        case NamesLost(lost=lost):  # whatever code is beside it: nobody can say which of the two is meant
+            return not_known(said.sender, scene, lost)
         case NamesNothing():
             return _coded(text, scene) if text.is_coded else _bare(text, scene)
         case other:
@@ -104,6 +109,8 @@ def _judge_reacted(reacted: Reacted, scene: Scene) -> Verdict:
             if selected is None or not scene.policy.heeds_reactions(question):
                 return Ignore()
             return weighed(reacted, scene, question, selected)
+        case NamesLost(lost=lost):
+            return not_known(reacted.sender, scene, lost) if is_keycap(reacted.key) else Ignore()
         case NamesOther() | NamesNothing():
             return Ignore()
         case other:
@@ -184,6 +191,9 @@ def _coded(text: Text, scene: Scene) -> Verdict:
     code = codes.pop()
     question = text.mine.get(code)
     if question is None:  # another account's question, or a closed one
+        lost = _lost(said, scene, code)
+        if lost is not None:
+            return not_known(said.sender, scene, lost)
         gone = scene.spent.get(code)
         return Ignore() if gone is None or code in text.theirs else weighed(said, scene, gone, Hint(gone))
     if code in text.theirs:
@@ -270,10 +280,19 @@ def _theirs(event: Seen, scene: Scene) -> frozenset[Code]:
     return scene.doubtful | {foreign.code for foreign in _lively(event, scene) if foreign.code is not None}
 
 
+def _lost(event: Seen, scene: Scene, code: Code) -> Foreign | None:
+    """The question of ours with this code that the store does not know; None where another account's has it, too."""
+    found = [foreign for foreign in _lively(event, scene) if foreign.code == code]
+    return found[-1] if found and all(foreign.sender == scene.policy.own for foreign in found) else None
+
+
 def _late_for_the_last(text: Text, scene: Scene) -> Verdict:
     said = text.said
-    if any(foreign.closed_ts is None and said.ts < foreign.expires_at_ms for foreign in scene.foreign):
-        return Ignore()  # another account's question is open: it is that one's
+    theirs = [foreign for foreign in scene.foreign if foreign.closed_ts is None and said.ts < foreign.expires_at_ms]
+    if theirs:  # another account's question is open: it is that one's
+        are_lost = all(foreign.sender == scene.policy.own for foreign in theirs)
+        is_try = begins_like_an_answer(text.body, ())  # by number: the options are not known
+        return not_known(said.sender, scene, theirs[-1]) if are_lost and is_try else Ignore()
     closed = [q for q in scene.recent if q.shown_ts is not None and q.closing is not None and said.ts >= q.shown_ts]
     if not closed:
         return Ignore()

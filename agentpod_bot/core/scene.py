@@ -42,7 +42,14 @@ class NamesOther:
     ours: bool
 
 
-Named = NamesNothing | NamesQuestion | NamesOther
+@dataclass(frozen=True, slots=True)
+class NamesLost:
+    """It names a question of ours that the store does not know: it was wiped, or put back from a backup."""
+
+    lost: Foreign
+
+
+Named = NamesNothing | NamesQuestion | NamesOther | NamesLost
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,6 +219,13 @@ class NotNamed:
     question: Question
 
 
+@dataclass(frozen=True, slots=True)
+class NotKnown:
+    """It is for a question of ours that the store does not know."""
+
+    lost: Foreign
+
+
 class WhyUnheard(StrEnum):
     """Why nothing that comes so decides anything in this room."""
 
@@ -257,6 +271,7 @@ Verdict = (
     | FromRequester
     | NoFileYet
     | NotNamed
+    | NotKnown
     | Unheard
     | Refuse
     | ListOpen
@@ -267,6 +282,11 @@ Verdict = (
 def is_deaf(sender: UserId, scene: Scene) -> bool:
     """Bots are never heard; nor is anybody where it is not known whether the room is encrypted."""
     return scene.policy.is_bot(sender) or scene.room.encrypted is None
+
+
+def not_known(sender: UserId, scene: Scene, lost: Foreign) -> Verdict:
+    """Approvers are told that a question is not known any more; nobody can say which of them it was for."""
+    return NotKnown(lost) if scene.approves_something(sender) else Ignore()
 
 
 def weighed(

@@ -11,12 +11,14 @@ from agentpod_bot.core.answer import Selected, cleaned
 from agentpod_bot.core.model import Via
 from agentpod_bot.core.scene import (
     Ignore,
+    NamesLost,
     NamesNothing,
     NamesOther,
     NamesQuestion,
     Refuse,
     came_after,
     is_deaf,
+    not_known,
     weighed,
 )
 from agentpod_bot.core.trust import heeded
@@ -44,6 +46,8 @@ def _judge_structured(answer: Structured, scene: Scene) -> Verdict:
     match scene.named:
         case NamesQuestion(question=question):
             disagreement = None
+        case NamesLost(lost=lost):
+            return not_known(answer.sender, scene, lost)
         case NamesOther():
             if not known or any(foreign.event_id == answer.names.named for foreign in scene.foreign):
                 return Ignore()

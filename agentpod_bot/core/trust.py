@@ -17,6 +17,7 @@ from agentpod_bot.core.scene import (
     Moving,
     NoFileYet,
     NotApprover,
+    NotKnown,
     NotNamed,
     Refuse,
     RejectSeveral,
@@ -92,7 +93,7 @@ def heeded(event: Said | Structured | Reacted, scene: Scene, verdict: Verdict) -
             return Unheard(why, _first(verdict))
         case AskWhich() | ListOpen():
             return Unheard(why)
-        case NotApprover() | Late() | Moving() | Unheard() | Ignore():
+        case NotApprover() | NotKnown() | Late() | Moving() | Unheard() | Ignore():
             return verdict
         case _:
             assert_never(verdict)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from agentpod_bot.core.ids import EventId
     from agentpod_bot.core.model import NewQuestion, Question
+    from agentpod_bot.core.room import Foreign
     from agentpod_bot.core.scene import Left, WhyUnheard
     from agentpod_bot.render.sentences import Keys
 
@@ -140,6 +141,11 @@ def refused(question: Question, why: str, *, reply_to: EventId, thread: EventId 
 def not_named(question: Question, *, reply_to: EventId, thread: EventId | None = None) -> dict[str, Any]:
     """Say that an approval has to say itself which question it is for."""
     return notice(sentences.not_named(present_title(question)), reply_to=reply_to, thread=thread)
+
+
+def not_known(lost: Foreign, *, reply_to: EventId, thread: EventId | None = None) -> dict[str, Any]:
+    """Say that a question of the bot's own is not known any more."""
+    return notice(sentences.not_known(lost.code), reply_to=reply_to, thread=thread)
 
 
 def unheard(

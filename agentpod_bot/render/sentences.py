@@ -448,6 +448,15 @@ def not_named(asked: NewQuestion) -> str:
     )
 
 
+def not_known(code: Code | None) -> str:
+    """Say that a question was lost together with what was kept of it."""
+    question = "That question" if code is None else f"Question {code}"
+    return (
+        f"{question} is not known to this bot any more, so no answer to it decides anything. {NOTHING_APPROVED} "
+        "Whoever wants an answer has to ask again."
+    )
+
+
 def unheard(asked: NewQuestion | None, why: WhyUnheard) -> str:
     """Say why a message decided nothing because of how it came, and what to do."""
     message = "Your message" if asked is None else f"Your message about {named(asked)}"

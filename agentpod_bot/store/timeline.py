@@ -35,6 +35,7 @@ _FOREIGN = (
     .where(_f.room_id == bindparam("room_id"), or_(_f.closed_ts.is_(None), _f.closed_ts >= bindparam("since_ms")))
     .order_by(_f.shown_ts, _f.event_id)
 )
+_FOREIGN_OF = select(*FOREIGN_COLUMNS).where(_f.event_id == bindparam("event_id"))
 _KEEP_FOREIGN = insert(foreign_questions).on_conflict_do_nothing(index_elements=[_f.event_id])
 _CLOSE_FOREIGN = (
     update(foreign_questions)
@@ -88,6 +89,11 @@ class Timeline(Transaction):
         """
         records = self._rows(_FOREIGN, {"room_id": room_id, "since_ms": since_ms})
         return tuple(foreign_of(record) for record in records)
+
+    def foreign_of(self, event_id: EventId) -> Foreign | None:
+        """The question that is this event and is not in this store, also where it has ended."""
+        record = self._first(_FOREIGN_OF, {"event_id": event_id})
+        return None if record is None else foreign_of(record)
 
     def keep_foreign(self, question: Foreign) -> None:
         """Remember another account's question; seen again, it changes nothing."""

@@ -60,6 +60,7 @@ def test_another_accounts_question_is_kept_as_it_was_seen_first(tx: Tx) -> None:
     tx.close_foreign(first.event_id, OTHER_BOT, T0 + 5)
     tx.keep_foreign(foreign(code=None, expires_at_ms=T0))
     assert tx.foreign(ROOM, since_ms=T0) == (foreign(closed_ts=T0 + 5),)
+    assert tx.foreign_of(first.event_id) == foreign(closed_ts=T0 + 5)
     assert tx.foreign(OTHER_ROOM, since_ms=T0) == ()
 
 

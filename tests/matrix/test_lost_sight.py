@@ -18,6 +18,7 @@ from tests.matrix.rig import Rig, named
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from agentpod_bot.core.ids import UserId
     from agentpod_bot.core.model import Question
     from tests.matrix.rig import Pod
 
@@ -42,6 +43,56 @@ async def test_a_wiped_store_says_which_questions_it_lost_and_posts_each_new_one
             clock.advance(1_000)
             await pod.handled(rig.say("1", reply_to=lost.event_id))
             assert (await pod.now(asked)).is_open
+
+
+@pytest.mark.parametrize("how", ["reply", "code", "reaction", "number"])
+async def test_an_approver_who_answers_a_question_that_the_store_lost_is_told_so_once(tmp_path: Path, how: str) -> None:
+    clock = FakeClock(START)
+    async with FakeHomeserver(now_ms=clock.now_ms) as hs:
+        rig = Rig(hs, clock, tmp_path / "store" / "agentpod.db")
+        async with rig.run() as pod:
+            lost = await pod.pending()
+        rig.path = tmp_path / "another store" / "agentpod.db"
+
+        def answer(sender: UserId) -> str:
+            clock.advance(1_000)
+            match how:
+                case "reply":
+                    return rig.say("1", sender, reply_to=lost.event_id)
+                case "code":
+                    return rig.say(f"1 {lost.asked.code}", sender)
+                case "reaction":
+                    return hs.react(rig.room, sender, str(lost.event_id), "1\ufe0f\u20e3")
+            return rig.say("1", sender)
+
+        async with rig.run() as pod:
+            for sender in (rig.mallory, rig.owner, rig.owner):
+                await pod.handled(answer(sender))
+            await pod.quiet()
+            [told] = rig.notices()
+            assert lost.asked.code in told
+            assert "othing has been approved" in told
+            await hs.until(lambda: pod.meter.refusals == ["not_known"] * 2)
+
+
+async def test_a_reply_to_a_question_that_the_store_lost_approves_no_other_one_whose_code_it_has(
+    tmp_path: Path,
+) -> None:
+    """Which of the two it is for nobody can say."""
+    clock = FakeClock(START)
+    async with FakeHomeserver(now_ms=clock.now_ms) as hs:
+        rig = Rig(hs, clock, tmp_path / "store" / "agentpod.db")
+        async with rig.run() as pod:
+            lost = await pod.pending()
+        rig.path = tmp_path / "another store" / "agentpod.db"
+        clock.advance(1_000)
+        async with rig.run() as pod:
+            asked = await pod.pending()
+            clock.advance(1_000)
+            await pod.handled(rig.say(f"1 {asked.asked.code}", reply_to=lost.event_id))
+            await pod.quiet()
+            assert (await pod.now(asked)).is_open
+            assert len(rig.notices()) == 1
 
 
 def copied(path: Path, to: Path) -> None:

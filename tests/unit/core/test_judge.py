@@ -22,9 +22,11 @@ from agentpod_bot.core.scene import (
     Ignore,
     Late,
     ListOpen,
+    NamesLost,
     NamesOther,
     NamesQuestion,
     NotApprover,
+    NotKnown,
     Refuse,
     RejectSeveral,
     Scene,
@@ -433,6 +435,41 @@ def test_a_structured_answer_to_a_closed_request_is_late_and_to_an_open_one_by_o
     assert judge_structured(structured(R1, MALLORY), scene(R1)) == NotApprover(R1)
 
 
+# What the store lost
+
+
+LOST = foreign(sender=POD)
+
+
+@pytest.mark.parametrize("text", ["1", "1 K7", "yes", "X9 1"])
+def test_whatever_replies_to_a_question_that_was_lost_decides_nothing_and_is_told_that(text: str) -> None:
+    here = scene(R1, foreign=(LOST,), named=NamesLost(LOST))
+    assert judge_said(said(text, names=Names(reply_to=LOST.event_id)), here) == NotKnown(LOST)
+    assert judge_said(said(text, MALLORY, names=Names(reply_to=LOST.event_id)), here) == Ignore()
+    assert judge_structured(structured(R1), here) == NotKnown(LOST)
+
+
+def test_a_keycap_on_a_question_that_was_lost_is_told_that_and_any_other_reaction_is_not() -> None:
+    here = scene(R1, named=NamesLost(LOST))
+    assert judge_reacted(reaction("9\ufe0f\u20e3"), here) == NotKnown(LOST)
+    assert judge_reacted(reaction("9\ufe0f\u20e3", MALLORY), here) == Ignore()
+    assert judge_reacted(reaction("👍"), here) == Ignore()
+
+
+def test_the_code_of_a_question_that_was_lost_is_told_that_unless_another_accounts_question_has_it_too() -> None:
+    assert judge_said(said("1 X9"), scene(R1, foreign=(LOST,))) == NotKnown(LOST)
+    assert judge_said(said("1 X9", MALLORY), scene(R1, foreign=(LOST,))) == Ignore()
+    theirs = foreign(event_id=EventId("$theirs"))
+    assert judge_said(said("1 X9"), scene(R1, foreign=(LOST, theirs))) == Ignore()
+
+
+def test_a_bare_number_where_nothing_is_open_but_what_was_lost_is_told_that() -> None:
+    assert judge_said(said("1"), scene(foreign=(LOST,))) == NotKnown(LOST)
+    assert judge_said(said("thanks"), scene(foreign=(LOST,))) == Ignore()
+    assert judge_said(said("1"), scene(foreign=(LOST, foreign(event_id=EventId("$theirs"))))) == Ignore()
+    assert judge_said(said("1"), scene(R1, foreign=(LOST,))) == AskWhich()
+
+
 # Everything
 
 
@@ -440,7 +477,16 @@ BODIES = st.sampled_from(
     ["1", "2", "3: no", "Allow once", "K7 1", "1 M3", "M3 reject", "yes", "!open", "hello", "7", ""]
 )
 SENDERS = st.sampled_from([OWNER, SECOND, MALLORY, AGENT, POD])
-NAMED = st.sampled_from([None, NamesQuestion(R1), NamesQuestion(R2), NamesOther(ours=True), NamesOther(ours=False)])
+NAMED = st.sampled_from(
+    [
+        None,
+        NamesQuestion(R1),
+        NamesQuestion(R2),
+        NamesOther(ours=True),
+        NamesOther(ours=False),
+        NamesLost(foreign(sender=POD)),
+    ]
+)
 
 
 @given(BODIES, SENDERS, NAMED, st.integers(-MINUTE, 40 * MINUTE), st.lists(st.sampled_from([R1, R2]), unique=True))
@@ -452,6 +498,7 @@ def test_only_an_approver_and_only_an_open_question_is_ever_accepted(
     if isinstance(verdict, Accept):
         assert sender in {OWNER, SECOND}
         assert verdict.question.is_open
+        assert not isinstance(named, NamesLost)
         assert named is None or verdict.question == getattr(named, "question", verdict.question)
         assert len(open_now) == 1 or named is not None or verdict.question.asked.code in body
 

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from agentpod_bot.core.ids import EventId
+from agentpod_bot.core.ids import EventId, UserId
 from agentpod_bot.core.model import Claim, Outcome
+from agentpod_bot.core.room import Foreign
 from agentpod_bot.core.scene import WhyUnheard
 from agentpod_bot.render import notices
 from agentpod_bot.render.sentences import Keys
@@ -23,6 +24,15 @@ THREAD = EventId("$question")
 OPEN = posted()
 OTHER = replace(OPEN, asked=replace(OPEN.asked, code="M3", title='Deploy "now"\n@room'), event_id=EventId("$other"))
 NOW = ASKED_MS + 5 * MINUTE
+LOST = Foreign(
+    event_id=EventId("$lost"),
+    room_id=OPEN.asked.room_id,
+    sender=UserId("@pod:example.org"),
+    code=OPEN.asked.code,
+    shown_ts=ASKED_MS,
+    expires_at_ms=NOW,
+    closed_ts=None,
+)
 ABOUT_ONE: list[Callable[..., dict[str, Any]]] = [
     partial(notices.hint, OPEN),
     partial(notices.no_reason, OPEN),
@@ -33,6 +43,7 @@ ABOUT_ONE: list[Callable[..., dict[str, Any]]] = [
     *(partial(notices.undecryptable, OPEN, keys) for keys in Keys),
     partial(notices.undecryptable_which, (OPEN, OTHER), now_ms=NOW),
     partial(notices.not_named, OPEN),
+    *(partial(notices.not_known, lost) for lost in (LOST, replace(LOST, code=None))),
     *(partial(notices.unheard, about, why) for why in WhyUnheard for about in (OPEN, None)),
     partial(notices.which_one, (OPEN, OTHER), now_ms=NOW),
     partial(notices.open_list, (OPEN, OTHER), now_ms=NOW),
