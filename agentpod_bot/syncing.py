@@ -40,6 +40,10 @@ class SyncTx(Protocol):
         """The event of the room that was processed last."""
         ...
 
+    def last_seen_ms(self, room_id: RoomId) -> int | None:
+        """When that event was processed, by our own clock."""
+        ...
+
     def position(self, user_id: UserId) -> str | None:
         """Where the next sync begins; None for a new store or another account."""
         ...

@@ -15,6 +15,7 @@ from agentpod_bot.broker.change import After, Means
 from agentpod_bot.broker.others import DAY_MS, OTHERS_MS
 from agentpod_bot.broker.room_events import RoomEvents
 from agentpod_bot.broker.said_back import SaidBack
+from agentpod_bot.broker.unread import passed_over
 from agentpod_bot.broker.unreadable import KEPT_MS, became_readable
 from agentpod_bot.broker.votes import voters_in
 from agentpod_bot.broker.world import powers_at
@@ -146,6 +147,8 @@ class Inbox:
         now = replace(now, replaced=tx.is_replaced(part.room_id))  # what came before the tombstone was in time
         for event in part.recovered:
             self._recover(tx, event, replace(room, replaced=now.replaced), after)
+        if part.unread is not None:
+            passed_over(tx, part.unread, room, after, self._means)
         for event, powers in zip(new.timeline, powers_at(new.timeline, room.powers), strict=True):
             if isinstance(event, EncryptionOn):
                 now = replace(room, replaced=now.replaced)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+from agentpod_bot.core.ids import EventId, UserId
 from agentpod_bot.core.room import Foreign
 
 if TYPE_CHECKING:
     from agentpod_bot.broker.change import Means
-    from agentpod_bot.core.ids import Code, EventId
+    from agentpod_bot.core.ids import Code
     from agentpod_bot.core.room import RoomState, Seen, Undecryptable
     from agentpod_bot.ports import Tx
 
@@ -19,6 +20,9 @@ OTHERS_MS = 1_800_000
 
 One of which nothing was ever read is read back for as long as any of them does.
 """
+
+NOBODY: Final = UserId("*")
+"""No account is called so."""
 
 
 def keep_foreign(
@@ -41,6 +45,22 @@ def keep_foreign(
             code=code,
             shown_ts=shown_ts,
             expires_at_ms=min(expires_at_ms, shown_ts + DAY_MS),
+            closed_ts=None,
+        )
+    )
+
+
+def keep_unread(tx: Tx, room: RoomState, means: Means) -> None:
+    """Remember that a question may stand in what was never read: nobody knows whose, nor that it ended."""
+    now_ms = means.clock.now_ms()
+    tx.keep_foreign(
+        Foreign(
+            event_id=EventId(f"unread.{means.chance.hex(128)}"),  # no event is called so: nobody can edit or redact it
+            room_id=room.room_id,
+            sender=NOBODY,
+            code=None,
+            shown_ts=now_ms,
+            expires_at_ms=now_ms + DAY_MS,
             closed_ts=None,
         )
     )

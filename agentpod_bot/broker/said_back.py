@@ -241,6 +241,18 @@ class SaidBack:
             self.tx.enqueue(self.means.effect(room_id, "room_replaced", Priority.HINT, content))
             self.after.rooms.add(room_id)
 
+    def not_read(self, until_ts: int | None, *, votes_are_void: bool) -> None:
+        """Not all that was said in the room was read. Said each time, whatever else is said there."""
+        room_id, now_ms = self.room.room_id, self.means.clock.now_ms()
+        since_ms = self.tx.last_seen_ms(room_id)
+        until_ms = None if until_ts is None else min(until_ts, now_ms)
+        if since_ms is not None and until_ms is not None and until_ms < since_ms:
+            until_ms = None  # whoever sends an event says when that was
+        self.tx.audit(AuditRow(what="not_read", at_ms=now_ms, room_id=room_id))
+        content = notices.not_read(since_ms, until_ms, now_ms=now_ms, votes_are_void=votes_are_void)
+        self.tx.enqueue(self.means.effect(room_id, f"{HINT}:not_read:{now_ms}", Priority.HINT, content))
+        self.after.rooms.add(room_id)
+
     def lost(self, event: Seen) -> None:
         """A question of the bot's own that the store does not know: kept in the log and the audit, once."""
         log.warning("question_not_in_store", room_id=self.room.room_id, event_id=event.event_id)

@@ -310,6 +310,14 @@ RoomEvent = (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class Unread:
+    """Events that stand before those of a response, up to the newest processed one, and are never read: too many."""
+
+    until_ts: int | None
+    """When the oldest event that was read again was sent, as its sender says."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoomBatch:
     """One room's part of a sync response, oldest first, with any gap already paged back.
@@ -319,6 +327,8 @@ class RoomBatch:
     """
 
     room_id: RoomId
+    unread: Unread | None = None
+    """Where not all of a gap was paged back."""
     state: tuple[StateEvent, ...] = ()
     timeline: tuple[RoomEvent, ...] = ()
     left: bool = False

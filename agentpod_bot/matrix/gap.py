@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import structlog
@@ -27,6 +28,16 @@ SLACK_MS: Final = 60_000
 log = structlog.get_logger(__name__)
 
 
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """What was read of a gap."""
+
+    events: Sequence[object] = ()
+    """Raw, oldest first."""
+    is_cut: bool = False
+    """Whether it is longer than gaps are followed: what stands before these events is never read."""
+
+
 class Past(Protocol):
     """Pages of a room's past, newest first (`MatrixClient.messages`)."""
 
@@ -43,8 +54,8 @@ class Past(Protocol):
         ...
 
 
-async def missing(past: Past, part: Part, *, newest_seen: EventId | None, oldest_open_ts: int | None) -> list[object]:
-    """The raw events before a timeline, oldest first, back to the newest processed one.
+async def missing(past: Past, part: Part, *, newest_seen: EventId | None, oldest_open_ts: int | None) -> Gap:
+    """The events before a timeline, back to the newest processed one.
 
     Where none was processed yet: back to a minute before the oldest open question, and
     nothing where none is open. A `MatrixError` means that the gap is not filled: the
@@ -52,23 +63,26 @@ async def missing(past: Past, part: Part, *, newest_seen: EventId | None, oldest
     show (for good) counts as having no gap.
     """
     if newest_seen in {event_id_of(event) for event in part.timeline}:
-        return []
+        return Gap()
     if newest_seen is None and oldest_open_ts is None:
-        return []
+        return Gap()
     try:
-        newest_first = await _paged(past, part, newest_seen, oldest_open_ts)
+        newest_first, is_cut = await _paged(past, part, newest_seen, oldest_open_ts)
     except Refused as refused:
         if not part.left:
             raise
         log.warning("timeline_gap_unreadable", room_id=part.room_id, errcode=refused.errcode)
-        return []
-    return newest_first[::-1]
+        return Gap()
+    return Gap(newest_first[::-1], is_cut)
 
 
-async def _paged(past: Past, part: Part, newest_seen: EventId | None, oldest_open_ts: int | None) -> list[object]:
+async def _paged(
+    past: Past, part: Part, newest_seen: EventId | None, oldest_open_ts: int | None
+) -> tuple[list[object], bool]:
+    """The events, newest first, and whether there are more."""
     token = part.prev_batch
     if token is None and not part.limited:
-        return []
+        return [], False
     if token is None:
         raise HomeserverUnavailable("a limited timeline without prev_batch", status=200)
     horizon = None if oldest_open_ts is None else oldest_open_ts - SLACK_MS
@@ -82,19 +96,19 @@ async def _paged(past: Past, part: Part, newest_seen: EventId | None, oldest_ope
         if newest_seen is not None and newest_seen in ids:
             cut = ids.index(newest_seen)
             # An event that came late over federation may stand before the newest processed one.
-            return [*found, *chunk[:cut], *_since(chunk[cut + 1 :], horizon)]
+            return [*found, *chunk[:cut], *_since(chunk[cut + 1 :], horizon)], False
         found.extend(chunk)
         # The whole page must be old: one event with a false date must not hide what is before it.
         enough = horizon is None or (bool(chunk) and not _since(chunk, horizon))
         if enough and newest_seen is None:
-            return found
+            return found, False
         if len(found) >= MOST_EVENTS:
             break
         if not isinstance(end, str) or end == token:  # the room's beginning
-            return found
+            return found, False
         token = end
     log.warning("timeline_gap_cut", room_id=part.room_id, events=len(found))
-    return found
+    return found, True
 
 
 def _since(events: Sequence[object], horizon: int | None) -> list[object]:

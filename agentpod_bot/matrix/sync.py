@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol
 
 import structlog
 
-from agentpod_bot.core.room import Batch, RoomBatch
+from agentpod_bot.core.room import Batch, RoomBatch, Unread
 from agentpod_bot.errors import AgentpodError, MatrixError, RateLimited, Refused, TokenRefused, Unavailable
-from agentpod_bot.matrix.gap import Past, missing
+from agentpod_bot.matrix.events import ts_of
+from agentpod_bot.matrix.gap import Gap, Past, missing
 from agentpod_bot.matrix.opened import Opened, parse_opened
 from agentpod_bot.matrix.response import (
     SYNC_FILTER,
@@ -254,22 +255,26 @@ class SyncLoop:
         return response
 
     async def _filled(self, part: Part, own: UserId) -> RoomBatch:
-        past: list[object] = []
+        gap = Gap()
         # What was said in a room while it was not in the configuration no response ever brings.
         if part.limited or part.room_id not in self._read:
-            past = await missing(
+            gap = await missing(
                 self._source,
                 part,
                 newest_seen=await self._handler.newest_seen(part.room_id),
                 oldest_open_ts=await self._handler.oldest_open_ts(part.room_id),
             )
+        events = events_of(part, gap.events)
         openings: dict[EventId, Opening] = {}
         if self._opener is not None:
-            for event_id, event in events_of(part, past).items():
+            for event_id, event in events.items():
                 opening = await self._opener.read(part.room_id, event)
                 if opening is not None:
                     openings[event_id] = opening
-        return room_batch(part, past, own, openings)
+        batch = room_batch(part, gap.events, own, openings)
+        if gap.is_cut:
+            return replace(batch, unread=Unread(next(map(ts_of, events.values()), None)))
+        return batch
 
     async def _recovered(self, opener: Opener, rooms: list[RoomBatch], keys: frozenset[RoomKey]) -> list[RoomBatch]:
         """The rooms with what can be read now of earlier responses. After a start everything is tried again."""

@@ -70,6 +70,12 @@ def room_replaced(*, reply_to: EventId, some_follow: bool, some_stay: bool) -> d
     return notice("\n".join(lines), reply_to=reply_to, thread=None)
 
 
+def not_read(since_ms: int | None, until_ms: int | None, *, now_ms: int, votes_are_void: bool) -> dict[str, Any]:
+    """Say in a room that not all that was said there was read; a time is None where it is not known."""
+    said = sentences.not_read(since_ms, until_ms, now_ms=now_ms, votes_are_void=votes_are_void)
+    return notice(said, reply_to=None, thread=None)
+
+
 def waits_to_move(question: Question, *, reply_to: EventId, thread: EventId | None = None) -> dict[str, Any]:
     """Say that a question cannot be answered any more in a room that was upgraded, and not yet in the next."""
     return notice(sentences.waits_to_move(present_title(question)), reply_to=reply_to, thread=thread)

@@ -480,6 +480,19 @@ def unheard(asked: NewQuestion | None, why: WhyUnheard) -> str:
             assert_never(why)
 
 
+def not_read(since_ms: int | None, until_ms: int | None, *, now_ms: int, votes_are_void: bool) -> str:
+    """Say that messages were passed over, and what to do."""
+    since = "" if since_ms is None else f" from {clock(since_ms, seen_from_ms=now_ms)}"
+    until = "" if until_ms is None else f" until {clock(until_ms, seen_from_ms=now_ms)}"
+    when = f" sent{since}{until}" if since or until else ""
+    votes = " Votes given before they were sent do not count any more." if votes_are_void else ""
+    return (
+        f"More was said here than this bot can catch up with: messages{when} were not read. Nothing was approved by "
+        f"them.{votes} Whoever answered a question with one of them has to answer again, by a reply to the question "
+        "or with its code."
+    )
+
+
 def room_replaced() -> str:
     """Say that nothing is asked any more in a room that was upgraded."""
     return (

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from sqlalchemy import BindParameter, and_, bindparam, delete, exists, func, or_, select, update
 from sqlalchemy.dialects.sqlite import insert
 
+from agentpod_bot.core.ids import EventId
 from agentpod_bot.store.kept import FOREIGN_COLUMNS, foreign_of
 from agentpod_bot.store.tables import (
     EffectState,
@@ -23,7 +24,7 @@ from agentpod_bot.store.tables import (
 from agentpod_bot.store.transaction import Transaction
 
 if TYPE_CHECKING:
-    from agentpod_bot.core.ids import EventId, RoomId, UserId
+    from agentpod_bot.core.ids import RoomId, UserId
     from agentpod_bot.core.room import Foreign
 
 _f = foreign_questions.c
@@ -44,7 +45,7 @@ _CLOSE_FOREIGN = (
 )
 _SEEN = select(_p.seq).where(_p.event_id == bindparam("event_id"))
 _MARK_SEEN = insert(processed_events).on_conflict_do_nothing(index_elements=[_p.event_id])
-_NEWEST_SEEN = select(_p.event_id).where(_p.room_id == bindparam("room_id")).order_by(_p.seq.desc()).limit(1)
+_NEWEST_SEEN = select(_p.event_id, _p.at_ms).where(_p.room_id == bindparam("room_id")).order_by(_p.seq.desc()).limit(1)
 _POSITION = select(sync_positions.c.next_batch).where(sync_positions.c.user_id == bindparam("user_id"))
 _new_position = insert(sync_positions)
 _MOVE = _new_position.on_conflict_do_update(
@@ -124,8 +125,13 @@ class Timeline(Transaction):
 
     def newest_seen(self, room_id: RoomId) -> EventId | None:
         """The event of the room that was processed last."""
-        newest: EventId | None = self._value(_NEWEST_SEEN, {"room_id": room_id})
-        return newest
+        newest = self._first(_NEWEST_SEEN, {"room_id": room_id})
+        return None if newest is None else EventId(newest.event_id)
+
+    def last_seen_ms(self, room_id: RoomId) -> int | None:
+        """When that event was processed, by our own clock."""
+        newest = self._first(_NEWEST_SEEN, {"room_id": room_id})
+        return None if newest is None else int(newest.at_ms)
 
     def position(self, user_id: UserId) -> str | None:
         """Where the next sync begins; None for a new store or another account."""

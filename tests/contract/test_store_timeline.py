@@ -87,11 +87,12 @@ def test_an_event_is_seen_once_it_was_marked_and_the_last_one_marked_is_the_newe
     assert not tx.seen(EventId("$1"))
     assert tx.newest_seen(ROOM) is None
     for number in (1, 2):
-        tx.mark_seen(ROOM, EventId(f"${number}"), T0)
+        tx.mark_seen(ROOM, EventId(f"${number}"), T0 + number)
     tx.mark_seen(OTHER_ROOM, EventId("$3"), T0)
     tx.mark_seen(ROOM, EventId("$1"), T0 + 9)
     assert tx.seen(EventId("$1"))
     assert tx.newest_seen(ROOM) == "$2"
+    assert (tx.last_seen_ms(ROOM), tx.last_seen_ms(RoomId("!nowhere"))) == (T0 + 2, None)
     assert tx.newest_seen(OTHER_ROOM) == "$3"
 
 

@@ -61,7 +61,7 @@ async def numbers(past: Past, of: Part | None = None, *, newest: int | None, ope
     found = await missing(
         past, of or part(), newest_seen=None if newest is None else EventId(f"${newest}"), oldest_open_ts=open_ts
     )
-    return [int(raw["event_id"][1:]) for raw in found if isinstance(raw, dict)]
+    return [int(raw["event_id"][1:]) for raw in found.events if isinstance(raw, dict)]
 
 
 async def test_a_gap_is_paged_back_to_the_newest_processed_event() -> None:
@@ -113,6 +113,14 @@ async def test_paging_ends_at_the_beginning_of_the_room() -> None:
 async def test_a_gap_without_an_end_is_followed_only_so_far() -> None:
     far = part(prev_batch="90000", first=90_001)
     assert len(await numbers(Past(), far, newest=5)) == MOST_EVENTS
+
+
+@pytest.mark.parametrize(("newest", "is_cut"), [(5, True), (None, True), (89_000, False)])
+async def test_it_is_known_whether_all_of_a_gap_was_read(newest: int | None, *, is_cut: bool) -> None:
+    seen = None if newest is None else EventId(f"${newest}")
+    far = part(prev_batch="90000", first=90_001)
+    assert (await missing(Past(), far, newest_seen=seen, oldest_open_ts=MINUTE)).is_cut is is_cut
+    assert not (await missing(Past(first=980), part(), newest_seen=seen, oldest_open_ts=MINUTE)).is_cut
 
 
 async def test_dates_never_end_a_gap_before_the_newest_processed_event() -> None:

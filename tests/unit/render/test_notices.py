@@ -172,3 +172,21 @@ def test_whoever_has_no_verified_device_is_told_how_to_verify_one() -> None:
     body = notices.unheard(OPEN, WhyUnheard.UNVERIFIED, reply_to=PERSON)["body"]
     assert "start a verification of this account in your client" in body
     assert "agentpod-bot verify" in body
+
+
+@pytest.mark.parametrize(
+    ("since_ms", "until_ms", "when"),
+    [
+        (ASKED_MS, NOW, "messages sent from 10:00 UTC until 10:05 UTC were not read"),
+        (ASKED_MS, None, "messages sent from 10:00 UTC were not read"),
+        (None, NOW, "messages sent until 10:05 UTC were not read"),
+        (None, None, "messages were not read"),
+    ],
+)
+def test_a_room_is_told_from_when_until_when_nothing_was_read(
+    since_ms: int | None, until_ms: int | None, when: str
+) -> None:
+    body = notices.not_read(since_ms, until_ms, now_ms=NOW, votes_are_void=False)["body"]
+    assert when in body
+    assert "Nothing was approved by them." in body
+    assert "Votes" not in body
