@@ -33,6 +33,9 @@ if TYPE_CHECKING:
     from agentpod_bot.core.room import Device, ForeignEdit, OwnEdit, RoomState, Said, Structured
     from agentpod_bot.core.scene import Scene, Verdict
 
+FOR_EVERY_DEVICE = "dev.agentpod.for_every_device"
+"""A field, true, of what we say that devices have to read which are given nothing else to read."""
+
 BY_A_DEVICE = frozenset({Origin.DEVICE, Origin.VERIFIED})
 
 AnySeen = TypeVar("AnySeen", bound=Seen)

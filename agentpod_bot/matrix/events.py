@@ -35,6 +35,7 @@ from agentpod_bot.core.room import (
     Undecryptable,
     Unheeded,
 )
+from agentpod_bot.core.trust import FOR_EVERY_DEVICE
 from agentpod_bot.matrix.powers import creators_of, powers_of
 
 if TYPE_CHECKING:
@@ -130,6 +131,16 @@ def is_verification(event: object) -> bool:
     kind, content = event.get("type"), _object(event.get("content"))
     asks = kind == MESSAGE and content.get("msgtype") == VERIFICATION_REQUEST
     return asks or (isinstance(kind, str) and kind.startswith(VERIFICATION.rstrip("*")))
+
+
+def is_for_every_device(event: object) -> bool:
+    """Whether an event of ours, in clear, is for unverified devices too: it verifies them, or says that they must be.
+
+    None of it may be worth keeping from anybody in the room.
+    """
+    if is_verification(event):
+        return True
+    return isinstance(event, dict) and _object(event.get("content")).get(FOR_EVERY_DEVICE) is True
 
 
 def inviter(state: object, *, own: UserId) -> UserId | None:

@@ -11,7 +11,8 @@ from urllib.parse import quote
 
 from agentpod_bot.core.answer import KEYCAPS
 from agentpod_bot.core.copies import places
-from agentpod_bot.core.scene import WhyLeft
+from agentpod_bot.core.scene import WhyLeft, WhyUnheard
+from agentpod_bot.core.trust import FOR_EVERY_DEVICE
 from agentpod_bot.render import sentences
 from agentpod_bot.render.content import notice
 from agentpod_bot.render.presented import present_title
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from agentpod_bot.core.ids import EventId
     from agentpod_bot.core.model import NewQuestion, Question
     from agentpod_bot.core.room import Foreign
-    from agentpod_bot.core.scene import Left, WhyUnheard
+    from agentpod_bot.core.scene import Left
     from agentpod_bot.render.sentences import Keys
 
 MAX_LISTED = 20
@@ -157,7 +158,13 @@ def not_known(lost: Foreign, *, reply_to: EventId, thread: EventId | None = None
 def unheard(
     question: Question | None, why: WhyUnheard, *, reply_to: EventId, thread: EventId | None = None
 ) -> dict[str, Any]:
-    """Say why nothing follows from a message that came as this one did, and what to do."""
+    """Say why nothing follows from a message that came as this one did, and what to do.
+
+    To an unverified device it says nothing of the question, which it may not be given to read.
+    """
+    if why is WhyUnheard.UNVERIFIED:
+        said = notice(sentences.unheard(None, why), reply_to=reply_to, thread=thread)
+        return {**said, FOR_EVERY_DEVICE: True}
     asked = None if question is None else present_title(question)
     return notice(sentences.unheard(asked, why), reply_to=reply_to, thread=thread)
 

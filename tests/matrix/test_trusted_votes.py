@@ -230,3 +230,29 @@ async def test_an_answer_whose_identity_is_another_one_before_it_is_kept_decides
         assert read.is_set()
         assert (await pod.now(question)).is_open
         assert "unverified_device" in await pod.audited(question)
+
+
+async def test_an_unverified_device_can_read_why_it_is_not_heard_and_nothing_else_of_before_or_after(
+    rig: Rig, people: tuple[Approver, Approver]
+) -> None:
+    owner, _ = people
+    login = Login(rig.owner, "LAPTOP", rig.hs.token(rig.owner, "LAPTOP"))
+    async with rig.run() as pod, E2EPerson(rig.hs.url, login) as laptop:
+        await compare(pod, owner)
+        question = await pod.pending()
+        rig.clock.advance(1_000)
+        said = await laptop.send(rig.room, f"1 {question.asked.code}")
+        for device in (laptop, owner.phone):
+            told = await device.until(rig.room, lambda event: "agentpod-bot verify" in event["content"].get("body", ""))
+            assert told["content"]["m.relates_to"] == {"m.in_reply_to": {"event_id": said}}
+        another = await pod.pending()
+        await pod.quiet()
+        for device in (laptop, owner.phone):
+            await device.catch_up()
+        by_the_bot = [event["content"] for _, event in laptop.seen if event["sender"] == rig.pod]
+        [body] = [content["body"] for content in by_the_bot if "body" in content]
+        assert {question.event_id, another.event_id} <= laptop.undecryptable
+        assert question.asked.title not in body
+        assert question.asked.code not in body
+        assert not owner.phone.undecryptable
+        assert (await pod.now(question)).is_open

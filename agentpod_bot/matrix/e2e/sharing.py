@@ -5,8 +5,9 @@ gets its key from the next message on; once one is gone, or the room's settings 
 new session begins. What a device was not given counts as not given until the homeserver
 took it, so that nothing that fails here is ever taken for done.
 
-What verifies devices is for all of them, also where the rest is for verified ones only: a
-device would never come to be verified by what it cannot read. It reads from there on, and
+What verifies devices is for all of them, also where the rest is for verified ones only, and
+so is what tells one that it has to be: a device would never come to be verified by what it
+cannot read. It reads from there on, and
 what is said next that is not for it begins a new session.
 """
 
@@ -22,7 +23,7 @@ import structlog
 from agentpod_bot.errors import HomeserverUnavailable, Refused
 from agentpod_bot.matrix.e2e.device_keys import MEGOLM
 from agentpod_bot.matrix.e2e.to_device import Outgoing, send
-from agentpod_bot.matrix.events import ENCRYPTED, is_verification
+from agentpod_bot.matrix.events import ENCRYPTED, is_for_every_device
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -94,7 +95,7 @@ class Sharing:
         *,
         may_read: Callable[[DeviceKeys], bool],
     ) -> None:
-        """`may_read` says whether a device is given keys to more than what verifies it."""
+        """`may_read` says whether a device is given keys to more than what is for every device."""
         self._run = run
         self._requests = requests
         self._devices = devices
@@ -111,7 +112,7 @@ class Sharing:
         """
         try:
             async with self._sharing[room.room_id], asyncio.timeout(DEADLINE_S):
-                session = await self._shared(room, for_all=is_verification({"type": kind, "content": content}))
+                session = await self._shared(room, for_all=is_for_every_device({"type": kind, "content": content}))
                 room_id, session_id = room.room_id, session.session_id
                 said: dict[str, Any] = await self._run(lambda m: m.encrypt(room_id, session_id, kind, content))
                 return said

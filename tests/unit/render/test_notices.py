@@ -10,6 +10,7 @@ from agentpod_bot.core.ids import EventId, UserId
 from agentpod_bot.core.model import Claim, Outcome
 from agentpod_bot.core.room import Foreign
 from agentpod_bot.core.scene import WhyUnheard
+from agentpod_bot.core.trust import FOR_EVERY_DEVICE
 from agentpod_bot.render import notices
 from agentpod_bot.render.sentences import Keys
 from tests.unit.render.samples import ASKED_MS, MINUTE, ended, golden, posted, selected
@@ -172,6 +173,15 @@ def test_whoever_has_no_verified_device_is_told_how_to_verify_one() -> None:
     body = notices.unheard(OPEN, WhyUnheard.UNVERIFIED, reply_to=PERSON)["body"]
     assert "start a verification of this account in your client" in body
     assert "agentpod-bot verify" in body
+
+
+@pytest.mark.parametrize("why", WhyUnheard)
+def test_what_only_an_unverified_device_is_told_is_for_every_device_and_names_no_question(why: WhyUnheard) -> None:
+    content = notices.unheard(OPEN, why, reply_to=PERSON)
+    is_unverified = why is WhyUnheard.UNVERIFIED
+    assert content.get(FOR_EVERY_DEVICE, False) is is_unverified
+    assert (OPEN.asked.title in content["body"]) is not is_unverified
+    assert (OPEN.asked.code in content["body"]) is not is_unverified
 
 
 @pytest.mark.parametrize(
