@@ -124,7 +124,9 @@ def synced(tx: Tx) -> None:
     tx.take_ciphertext(ROOM, "0123")
     raw = {"type": "m.room.encrypted", "content": {"session_id": "session", "ciphertext": "\x00\ud800"}}
     dark = Undecrypted(event_id=EventId("$dark"), room_id=ROOM, session_id="session", first_seen_ms=T0, event=raw)
-    told = replace(dark, event_id=EventId("$told"), notice=UnreadNotice(TxnId("unread"), {"body": "\x00\ud800"}))
+    told = replace(
+        dark, event_id=EventId("$told"), sender_level=50, notice=UnreadNotice(TxnId("unread"), {"body": "\x00\ud800"})
+    )
     for kept in (dark, told):
         tx.keep_undecrypted(kept, at_most=2)
     tx.move(BOT, "s72594_4483_1934")

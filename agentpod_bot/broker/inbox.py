@@ -159,11 +159,16 @@ class Inbox:
         return room
 
     def _recover(self, tx: Tx, event: RoomEvent, room: RoomState, after: After) -> None:
-        """Handle an event that could not be read when it came, by what it can have been meant for then."""
+        """Handle an event that could not be read when it came, by what it can have been meant for then.
+
+        Its sender has the power now that they had then and have kept; where it is not known, nobody has any.
+        """
         kept = tx.take_undecrypted(room.room_id, event.event_id)
         if kept is not None and kept.first_seen_ms >= self._means.clock.now_ms() - KEPT_MS:
             became_readable(tx, kept)
-            self._process(tx, event, room, after, known_ms=kept.first_seen_ms)
+            level = kept.sender_level
+            powers = None if room.powers is None or level is None else room.powers.at_most(event.sender, level)
+            self._process(tx, event, replace(room, powers=powers), after, known_ms=kept.first_seen_ms)
 
     def _process(self, tx: Tx, event: RoomEvent, room: RoomState, after: After, *, known_ms: int | None = None) -> None:
         """Handle one event. One that keeps breaking us is set aside, and decides nothing; nor does a replay."""

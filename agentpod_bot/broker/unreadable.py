@@ -40,6 +40,7 @@ def came_unreadable(tx: Tx, event: Undecryptable, room: RoomState, after: After,
             session_id=event.session_id,
             first_seen_ms=means.clock.now_ms(),
             event=event.event,
+            sender_level=None if room.powers is None else room.powers.of(event.sender),
             notice=notice,
         )
         tx.keep_undecrypted(kept, at_most=MOST_KEPT)

@@ -6,7 +6,7 @@ says what an event *is*; whether it counts is decided elsewhere.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
@@ -185,6 +185,8 @@ class Undecrypted:
     """By our own clock. What was asked later it cannot be meant for."""
     event: Mapping[str, Any]
     """As it came."""
+    sender_level: int | None = None
+    """The sender's power level then; None where it is not known."""
     notice: UnreadNotice | None = None
     """None: its sender is told nothing, or was told before."""
 
@@ -253,6 +255,10 @@ class Powers:
         named = self.users.keys() | other.users.keys()
         users = {user_id: min(self.of(user_id), other.of(user_id)) for user_id in named}
         return Powers(users=users, default=min(self.default, other.default))
+
+    def at_most(self, user_id: UserId, level: int) -> Powers:
+        """The same where an account's level is not higher than this."""
+        return replace(self, users={**self.users, user_id: min(self.of(user_id), level)})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

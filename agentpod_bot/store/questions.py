@@ -93,13 +93,17 @@ _CODES = (
         ),
     )
 )
-_LATELY = or_(_STILL_OPEN, _q.closed_at_ms >= _SINCE)
+# The two ways to be among them are asked for by themselves: each has its index, and no index has both.
 _ASKED_IN = union(
-    select(_q.room_id).where(_LATELY),
     *(
-        select(place.c.room_id).where(place.c.question_row.in_(select(_q.row).where(_LATELY)))
-        for place in (copies, left_places)
-    ),
+        select(room_id).select_from(stood).where(lately)
+        for lately in (and_(_STILL_OPEN, _q.expires_at_ms > 0), and_(_CLOSED, _q.closed_at_ms >= _SINCE))
+        for room_id, stood in (
+            (_q.room_id, questions),
+            (copies.c.room_id, questions.join(copies)),
+            (left_places.c.room_id, questions.join(left_places)),
+        )
+    )
 )
 _BY_CODE = _READ.where(_ASKED_THERE, _q.code == bindparam("code")).order_by(_q.row.desc())
 _BY_EVENT = _OLDEST_FIRST.where(

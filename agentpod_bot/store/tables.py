@@ -285,6 +285,7 @@ undecrypted_events = Table(
     Column("event", DOCUMENT, nullable=False),
     Column("notice_txn_id", Text),
     Column("notice", DOCUMENT),
+    Column("sender_level", BigInteger),
     UniqueConstraint("event_id"),
     Index("ix_undecrypted_events_room_id_seq", "room_id", "seq"),
     partial_index("ix_undecrypted_events_notice_txn_id", "notice_txn_id", where="notice_txn_id IS NOT NULL"),

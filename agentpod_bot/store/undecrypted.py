@@ -19,7 +19,16 @@ if TYPE_CHECKING:
     from agentpod_bot.core.ids import EventId, RoomId, TxnId
 
 _u = undecrypted_events.c
-_COLUMNS = (_u.event_id, _u.room_id, _u.session_id, _u.first_seen_ms, _u.event, _u.notice_txn_id, _u.notice)
+_COLUMNS = (
+    _u.event_id,
+    _u.room_id,
+    _u.session_id,
+    _u.first_seen_ms,
+    _u.event,
+    _u.sender_level,
+    _u.notice_txn_id,
+    _u.notice,
+)
 
 _KEEP = insert(undecrypted_events).on_conflict_do_nothing(index_elements=[_u.event_id])
 _KEPT = select(*_COLUMNS).where(_u.first_seen_ms >= bindparam("since_ms")).order_by(_u.seq)
@@ -49,6 +58,7 @@ class UndecryptedEvents(Transaction):
                 "session_id": kept.session_id,
                 "first_seen_ms": kept.first_seen_ms,
                 "event": dict(kept.event),
+                "sender_level": kept.sender_level,
                 "notice_txn_id": None if kept.notice is None else kept.notice.txn_id,
                 "notice": None if kept.notice is None else dict(kept.notice.content),
             },
@@ -76,12 +86,13 @@ class UndecryptedEvents(Transaction):
 
 
 def _undecrypted_of(record: Record[*tuple[Any, ...]]) -> Undecrypted:
-    event_id, room_id, session_id, first_seen_ms, event, txn_id, content = record
+    event_id, room_id, session_id, first_seen_ms, event, sender_level, txn_id, content = record
     return Undecrypted(
         event_id=event_id,
         room_id=room_id,
         session_id=session_id,
         first_seen_ms=first_seen_ms,
         event=event,
+        sender_level=sender_level,
         notice=None if txn_id is None else UnreadNotice(txn_id, content),
     )

@@ -19,6 +19,7 @@ from agentpod_bot.core.room import (
     ForeignQuestion,
     Names,
     Origin,
+    Powers,
     Reacted,
     RoomBatch,
     Said,
@@ -636,6 +637,28 @@ async def test_once_its_key_is_there_an_answer_counts_before_what_came_after_it_
         assert (now.closing.answered_by, now.closing.event_id) == (OWNER, "$1")
         assert await kept(pod) == []
         assert [what for what, _ in await pod.audited(question)][-1] == "late"
+
+
+@pytest.mark.parametrize(
+    ("then", "now", "decides"), [(50, 99, True), (49, 99, False), (None, 99, False), (99, 49, False)]
+)
+async def test_what_is_read_at_last_counts_by_the_power_that_its_sender_had_then_and_has_now(
+    path: Path, hs: SealedHomeserver, clock: FakeClock, then: int | None, now: int, *, decides: bool
+) -> None:
+    """Kept is what an approver of any route of the room said."""
+    by_level = replace(OPS_ROUTE, approver_level=50, approvers=frozenset({OWNER}))
+    beside = replace(OPS_ROUTE, name=RouteName("beside"), approvers=frozenset({SECOND}))
+    policy = replace(POLICY, routes={ROUTE: by_level, beside.name: beside})
+    hs.state = replace(hs.state, powers=None if then is None else Powers(users={SECOND: then}))
+    async with running(path, hs, clock, policy) as pod:
+        question = await pod.shown()
+        answer = dark("$1", clock, names=to(question), sender=SECOND)
+        await pod.handle(answer)
+    hs.state = replace(hs.state, powers=Powers(users={SECOND: now}))
+    async with running(path, hs, clock, policy) as pod:
+        await pod.handle(recovered=(lit(answer, "1"),))
+        assert (await pod.now(question)).is_open is not decides
+        assert await kept(pod) == []
 
 
 async def test_what_is_read_at_last_is_no_answer_to_what_was_asked_after_it_came(
