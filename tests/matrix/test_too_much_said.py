@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 import pytest
@@ -117,3 +118,27 @@ async def test_a_vote_that_may_have_been_taken_back_in_what_was_never_read_count
         clock.advance(1_000)
         rig.say("2", reply_to=question)
         assert (await pod.when(question, lambda now: not now.is_open)).status is Status.DECIDED
+
+
+async def test_a_question_that_stands_in_what_was_never_read_can_be_answered_by_its_code(
+    rig: Rig, clock: FakeClock
+) -> None:
+    async with rig.run() as pod:
+        await pod.handled(rig.say("hello"))
+        pod.parts.inbox.handle = never  # type: ignore[method-assign]  # it is killed before it sees its own question
+        asked = await pod.ask()
+        question = await pod.when(asked, lambda now: now.event_id is not None)
+    last = talk(rig)
+    async with rig.run() as pod:
+        await pod.handled(last)
+        await pod.handled(rig.say("1"))
+        await pod.quiet()
+        assert (await pod.now(question)).is_open
+        assert len(rig.notices()) == 2  # that not all was read, and which question is meant
+        clock.advance(1_000)
+        rig.say(f"1 {question.asked.code}")
+        assert (await pod.when(question, lambda now: not now.is_open)).status is Status.DECIDED
+
+
+async def never(_batch: object) -> None:
+    await asyncio.Event().wait()
