@@ -15,10 +15,10 @@ import structlog
 
 from agentpod_bot.api.app import application
 from agentpod_bot.api.connection import Limits as ConnectionLimits
-from agentpod_bot.api.probe import Probe
 from agentpod_bot.api.server import Server
 from agentpod_bot.api.tokens import Tokens
 from agentpod_bot.api.view import view
+from agentpod_bot.app.health import Health
 from agentpod_bot.app.keys import open_keys
 from agentpod_bot.app.meaning import listening, policy_of, tokens_of
 from agentpod_bot.broker.assembly import assemble
@@ -35,7 +35,6 @@ from agentpod_bot.errors import (
     CredentialsRefused,
     MatrixError,
     Refused,
-    RoomReplaced,
     StoreUnavailable,
     TokenRefused,
 )
@@ -45,36 +44,27 @@ from agentpod_bot.matrix.homeserver import MatrixHomeserver
 from agentpod_bot.matrix.invites import pending_invites
 from agentpod_bot.matrix.renewal import Renewal, account_of, session_of
 from agentpod_bot.matrix.sync import SyncLoop
-from agentpod_bot.metrics import CONTENT_TYPE, Metrics
+from agentpod_bot.metrics import Metrics
 from agentpod_bot.store.database import open_store
 from agentpod_bot.store.measured import MeasuredStore
 from agentpod_bot.system import SystemChance, SystemClock
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
     from agentpod_bot.app.keys import OpenKeys
     from agentpod_bot.config.load import Loaded
     from agentpod_bot.config.model import Settings
     from agentpod_bot.core.ids import RoomId, UserId
-    from agentpod_bot.core.kept import Backlog
     from agentpod_bot.core.policy import Policy
     from agentpod_bot.core.room import Invite
     from agentpod_bot.matrix.e2e.control import Control
-    from agentpod_bot.ports import Store, Tx
+    from agentpod_bot.ports import Store
 
 log = structlog.get_logger(__name__)
 
-STALE_S = 60.0
-"""Older than this, the last good sync no longer says that Matrix is there."""
-PROBE_S = 5.0
 FIRST_RETRY_S = 1.0
 LONGEST_RETRY_S = 30.0
-TROUBLES = {
-    "never_synced": "Matrix was not reached yet",
-    "token_refused": "the homeserver refuses the bot's access token",
-    "sync_stale": f"the homeserver was not heard from for over {STALE_S:g} s",
-}
 
 
 async def run(loaded: Loaded) -> int:
@@ -140,7 +130,6 @@ class Daemon:
             call_back=self._callbacks.ring,
         )
         self._world = self._parts.world
-        self._world.trouble = self._trouble
         self._world.held = lambda: not self._sync.first_sync_done.is_set()
         self._rooms = self._parts.rooms
         self._waiters = self._parts.waiters
@@ -158,24 +147,25 @@ class Daemon:
             renew=self._renew,
             opener=None if self._verifying is None else self._verifying.direct_chats,
         )
+        self._health = Health(self._store, self._sync, self._rooms.closed, self._metrics, self._clock)
+        self._world.trouble = self._health.trouble
         self._tokens = Tokens(tokens_of(settings))
         self._server = Server(
             application(
                 broker=self._parts.broker,
                 tokens=self._tokens,
-                readiness=self._readiness,
-                metrics=self._exposition,
-                closed_routes=self._closed_routes,
+                readiness=self._health.problems,
+                metrics=self._health.exposition,
+                closed_routes=self._health.closed_routes,
                 limits=ConnectionLimits(body_bytes=settings.http.body_limit),
                 allowed_hosts=settings.http.allowed_hosts,
             ),
             listening(settings),
         )
-        self._store_probe = Probe(self._backlog, self._clock.monotonic)
         self._metrics.watch(
             waiting_calls=self._waiters.open_waits,
-            matrix_ready=lambda: self._trouble_code() is None,
-            last_good_sync=self._last_good_sync,
+            matrix_ready=lambda: self._health.trouble() is None,
+            last_good_sync=self._health.last_good_sync,
             open_circuits=self._callbacks.open_circuits,
         )
         self._show_configured(settings)
@@ -375,55 +365,9 @@ class Daemon:
         except MatrixError as error:
             log.warning("invitations_unknown", error=error.code)
 
-    def _trouble_code(self) -> str | None:
-        if self._sync.token_refused:
-            return "token_refused"
-        last = self._sync.last_good_sync
-        if last is None:
-            return "never_synced"
-        return "sync_stale" if self._clock.monotonic() - last > STALE_S else None
-
-    def _trouble(self) -> str | None:
-        code = self._trouble_code()
-        return None if code is None else TROUBLES[code]
-
-    async def _readiness(self) -> tuple[str, ...]:
-        """Codes of what is wrong: the store must take a write, and Matrix must have been heard from."""
-        problems = [StoreUnavailable.code] if await self._store_probe() is None else []
-        if (trouble := self._trouble_code()) is not None:
-            problems.append(trouble)
-        elif RoomReplaced.code in self._rooms.closed.now().values():
-            problems.append(RoomReplaced.code)  # for good: only another configuration opens that route
-        return tuple(problems)
-
-    def _closed_routes(self) -> Mapping[str, str]:
-        return {str(name): code for name, code in self._rooms.closed.now().items()}
-
-    async def _backlog(self) -> Backlog | None:
-        """What stands in the store, read in a transaction that writes; None where it takes no write."""
-
-        def look(tx: Tx) -> Backlog:
-            tx.touch(self._clock.now_ms())
-            return tx.backlog()
-
-        try:
-            async with asyncio.timeout(PROBE_S):
-                return await self._store.run(look)
-        except (StoreUnavailable, TimeoutError):
-            return None
-
-    async def _exposition(self) -> tuple[bytes, str]:
-        self._metrics.backlog(await self._store_probe(), self._clock.now_ms())
-        return self._metrics.render(), CONTENT_TYPE
-
     def _show_configured(self, settings: Settings) -> None:
         routes, clients = map(RouteName, settings.routes), map(ClientName, settings.clients)
         self._metrics.configured(routes=routes, clients=clients)
-
-    def _last_good_sync(self) -> float:
-        """Seconds since 1970; 0 where there was none yet."""
-        last = self._sync.last_good_sync
-        return 0.0 if last is None else self._clock.now_ms() / 1000 - (self._clock.monotonic() - last)
 
 
 def _first(group: BaseExceptionGroup[CannotStart]) -> CannotStart:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from agentpod_bot.core.policy import check_reachable
-from agentpod_bot.errors import Unavailable
+from agentpod_bot.errors import RoomReplaced, Unavailable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -34,7 +34,7 @@ class ClosedRoutes:
                 room = self._world.room(route.room_id)
                 check_reachable(policy, route, room, can_encrypt=self._world.can_encrypt)
             except Unavailable as error:
-                closed[name] = error.code
+                closed[name] = RoomReplaced.code if self._world.is_replaced(route.room_id) else error.code
         return closed
 
     def look(self) -> None:

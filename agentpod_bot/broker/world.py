@@ -43,6 +43,8 @@ class World:
         """Whether nothing may be sent now, because what was sent before is not known yet."""
         self._homeserver = homeserver
         self._rooms: dict[RoomId, RoomState] = {}
+        self._replaced: set[RoomId] = set()
+        """Rooms that were replaced, and of which nothing is known now."""
         self._lingering: frozenset[RoomId] = frozenset()
         self._touched: Counter[RoomId] = Counter()
 
@@ -215,7 +217,14 @@ class World:
 
     def forget(self, room_id: RoomId) -> None:
         """What is known of a room may be wrong: nothing is asked there until it was read anew."""
-        self._rooms.pop(room_id, None)
+        room = self._rooms.pop(room_id, None)
+        if room is not None and room.replaced:
+            self._replaced.add(room_id)
+
+    def is_replaced(self, room_id: RoomId) -> bool:
+        """Whether a room is known to be replaced by another: for good, so also while nothing else is known of it."""
+        room = self._rooms.get(room_id)
+        return room_id in self._replaced if room is None else room.replaced
 
     def unknown(self) -> frozenset[RoomId]:
         """Configured rooms whose state has to be read."""

@@ -11,14 +11,13 @@ from agentpod_bot.core.copies import places, seen_in
 from agentpod_bot.core.ids import Row
 from agentpod_bot.core.kept import OpenCounts, Page
 from agentpod_bot.core.model import OPEN, Outcome, Question, Status
+from agentpod_bot.store.documents import written_offers, written_progress
 from agentpod_bot.store.listing import LISTED_COLUMNS, listed_of
 from agentpod_bot.store.records import (
     QUESTION_COLUMNS,
     question_of,
-    value_of_progress,
     values_of_closing,
     values_of_question,
-    written_offers,
 )
 from agentpod_bot.store.tables import copies, decisions, foreign_questions, left_places, questions
 from agentpod_bot.store.transaction import Transaction
@@ -316,7 +315,7 @@ class Questions(Transaction):
 
     def progress(self, row: Row, progress: Progress) -> None:
         """Keep the latest progress of a decided question."""
-        self._change(_PROGRESS, {"this": row, "latest": value_of_progress(progress)})
+        self._change(_PROGRESS, {"this": row, "latest": written_progress(progress)})
 
     def attach(
         self,

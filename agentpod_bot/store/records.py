@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Text, cast
@@ -13,22 +11,24 @@ from agentpod_bot.core.model import (
     Claim,
     Closing,
     Copy,
-    DiffPreview,
-    FieldPreview,
     Hold,
     Key,
-    Meaning,
     NewQuestion,
-    Offered,
-    Option,
     Outcome,
-    Preview,
-    Progress,
     Question,
-    Scope,
     Status,
-    TextPreview,
     Via,
+)
+from agentpod_bot.store.documents import (
+    read_offered,
+    read_offers,
+    read_options,
+    read_preview,
+    read_progress,
+    written_offered,
+    written_offers,
+    written_option,
+    written_preview,
 )
 from agentpod_bot.store.tables import copies, decisions, questions
 
@@ -36,9 +36,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from sqlalchemy import Row as Record
-
-_DOCUMENTS_KEPT = 128
-"""Lists of options that stay read: a harness asks with the same few again and again."""
 
 CLOSING_COLUMNS = (
     decisions.c.outcome,
@@ -135,9 +132,9 @@ def values_of_question(question: NewQuestion) -> dict[str, Any]:
         "title": question.title,
         "tool_kind": question.tool_kind,
         "agent": question.agent,
-        "options": [_written_option(option) for option in question.options],
+        "options": [written_option(option) for option in question.options],
         "offered": written_offers(question.offered),
-        "preview": [_written_preview(preview) for preview in question.preview],
+        "preview": [written_preview(preview) for preview in question.preview],
         "preview_complete": question.preview_complete,
         "raw": question.raw,
         "masked": question.masked,
@@ -147,11 +144,6 @@ def values_of_question(question: NewQuestion) -> dict[str, Any]:
         "held": question.hold is not None,
         "twin": None if question.hold is None else question.hold.twin,
     }
-
-
-def written_offers(offered: tuple[Offered, ...]) -> list[Any]:
-    """What a question offers, as its column holds it."""
-    return [_written_offered(each) for each in offered]
 
 
 def question_of(record: Record[*tuple[Any, ...]]) -> Question:
@@ -202,8 +194,8 @@ def question_of(record: Record[*tuple[Any, ...]]) -> Question:
         title=title,
         tool_kind=tool_kind,
         agent=agent,
-        options=_read_options(options),
-        preview=tuple(_read_preview(written) for written in preview),
+        options=read_options(options),
+        preview=tuple(read_preview(written) for written in preview),
         preview_complete=preview_complete,
         route=route,
         room_id=room_id,
@@ -211,7 +203,7 @@ def question_of(record: Record[*tuple[Any, ...]]) -> Question:
         salt=salt,
         digest=digest,
         content_key=content_key,
-        offered=_read_all_offered(offered),
+        offered=read_offers(offered),
         created_at_ms=created_at_ms,
         expires_at_ms=expires_at_ms,
         raw=raw,
@@ -232,7 +224,7 @@ def question_of(record: Record[*tuple[Any, ...]]) -> Question:
         closing=closing_of(*rest[: len(CLOSING_COLUMNS)]),
         delivered_at_ms=delivered_at_ms,
         gave_up=gave_up,
-        progress=None if progress is None else _read_progress(progress),
+        progress=None if progress is None else read_progress(progress),
         copy=copy_of(*rest[len(CLOSING_COLUMNS) :]),
     )
 
@@ -261,7 +253,7 @@ def copy_of(  # noqa: PLR0917 - one argument for each column of a copy, in their
         shown_ts=shown_ts,
         shown_closed_ts=shown_closed_ts,
         withdrawn_at_ms=withdrawn_at_ms,
-        offered=_read_all_offered(offered),
+        offered=read_offers(offered),
         masked=masked,
         attachment=Attachment(attachment),
         file=file,
@@ -304,7 +296,7 @@ def closing_of(  # noqa: PLR0917 - one argument for each column of a decision, i
     return Closing(
         outcome=Outcome(outcome),
         at_ms=at_ms,
-        option=None if option is None else _read_offered(option),
+        option=None if option is None else read_offered(option),
         answered_by=answered_by,
         via=None if via is None else Via(via),
         comment=comment,
@@ -322,7 +314,7 @@ def values_of_closing(closing: Closing) -> dict[str, Any]:
     return {
         "outcome": closing.outcome.value,
         "at_ms": closing.at_ms,
-        "option": None if closing.option is None else _written_offered(closing.option),
+        "option": None if closing.option is None else written_offered(closing.option),
         "answered_by": closing.answered_by,
         "via": None if closing.via is None else closing.via.value,
         "comment": closing.comment,
@@ -332,92 +324,3 @@ def values_of_closing(closing: Closing) -> dict[str, Any]:
         "reason": closing.reason,
         "voters": list(closing.voters) or None,
     }
-
-
-def value_of_progress(progress: Progress) -> dict[str, Any]:
-    """The document that keeps a progress."""
-    return {
-        "next_index": progress.next_index,
-        "completed": list(progress.completed),
-        "failed_index": progress.failed_index,
-        "failure_reason": progress.failure_reason,
-        "status": progress.status,
-    }
-
-
-def _written_option(option: Option) -> dict[str, Any]:
-    return {"id": option.option_id, "label": option.label, "meaning": option.meaning, "scope": option.scope}
-
-
-def _read_option(written: Mapping[str, Any]) -> Option:
-    scope = written["scope"]
-    return Option(
-        option_id=written["id"],
-        label=written["label"],
-        meaning=Meaning(written["meaning"]),
-        scope=None if scope is None else Scope(scope),
-    )
-
-
-@lru_cache(maxsize=_DOCUMENTS_KEPT)
-def _read_options(document: str) -> tuple[Option, ...]:
-    return tuple(_read_option(written) for written in json.loads(document))
-
-
-def _written_offered(offered: Offered) -> dict[str, Any]:
-    return {
-        "position": offered.position,
-        "option": _written_option(offered.option),
-        "printed": offered.printed,
-        "names": sorted(offered.names),
-        "id_matches": offered.id_matches,
-    }
-
-
-def _read_offered(written: Mapping[str, Any]) -> Offered:
-    return Offered(
-        position=written["position"],
-        option=_read_option(written["option"]),
-        printed=written["printed"],
-        names=frozenset(written["names"]),
-        id_matches=written["id_matches"],
-    )
-
-
-@lru_cache(maxsize=_DOCUMENTS_KEPT)
-def _read_all_offered(document: str) -> tuple[Offered, ...]:
-    return tuple(_read_offered(written) for written in json.loads(document))
-
-
-def _written_preview(preview: Preview) -> dict[str, Any]:
-    match preview:
-        case FieldPreview(label, value):
-            return {"type": "field", "label": label, "value": value}
-        case TextPreview(label, text, None):
-            return {"type": "text", "label": label, "text": text}
-        case TextPreview(label, text, language):
-            return {"type": "text", "label": label, "text": text, "language": language}
-        case DiffPreview(path, old, new):
-            return {"type": "diff", "path": path, "old": old, "new": new}
-
-
-def _read_preview(written: Mapping[str, Any]) -> Preview:
-    match written:
-        case {"type": "field", "label": label, "value": value}:
-            return FieldPreview(label, value)
-        case {"type": "text", "label": label, "text": text}:
-            return TextPreview(label, text, written.get("language"))
-        case {"type": "diff", "path": path, "old": old, "new": new}:
-            return DiffPreview(path, old, new)
-        case _:
-            raise ValueError(f"a stored preview has the unknown type {written.get('type')!r}")
-
-
-def _read_progress(written: Mapping[str, Any]) -> Progress:
-    return Progress(
-        next_index=written["next_index"],
-        completed=tuple(written["completed"]),
-        failed_index=written["failed_index"],
-        failure_reason=written["failure_reason"],
-        status=written["status"],
-    )

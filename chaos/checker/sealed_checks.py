@@ -20,6 +20,8 @@ OUTSIDE = frozenset({"algorithm", "ciphertext", "session_id", "device_id", "send
 MOST_NOTICES = 10
 """Notices that a room gets in a minute; who speaks then is told nothing."""
 MINUTE_MS = 60_000
+LONGEST_WAIT_MS = 60_000
+"""So long a notice may wait for the key that is missing: ten seconds, and however long the bot is away."""
 UNREADABLE = "undecryptable"
 """The audit's word for what the bot could not read."""
 
@@ -66,8 +68,8 @@ def nobody_told(scene: Scene) -> Found:
         if said.event_id in scene.unread and not _is_told(scene, shown, said):
             yield said.event_id, f"of {said.sender} could not be read, and they were not told"
         elif said.event_id in scene.sealed.keyless and said.event_id not in scene.heard:
-            decided = _place_of_the_decision(scene, shown, said)
-            if decided is not None and decided > said.place:
+            decided = _decision(scene, shown, said)
+            if decided is not None and decided.place > said.place:
                 yield said.event_id, f"of {said.sender} was not heard in {shown.room.route}"
 
 
@@ -109,8 +111,11 @@ def _by_approvers(scene: Scene) -> Iterator[tuple[Shown, Said]]:
 def _is_told(scene: Scene, shown: Shown, said: Said) -> bool:
     """Whether the bot replied to this or to something else that it could not read of theirs about the same question.
 
-    Nor need it where the room had all the notices that a minute may have.
+    Nor need it where the room had all the notices that a minute may have, or where the bot
+    waited for the key and it came, or heard the same person in another way meanwhile.
     """
+    if _is_read_later(scene, said) or _decided_it(scene, shown, said):
+        return True
     same = {
         other.event_id
         for other in shown.said
@@ -126,7 +131,7 @@ def _is_told(scene: Scene, shown: Shown, said: Said) -> bool:
 
 def _is_heard_after_all(scene: Scene, shown: Shown, said: Said) -> bool:
     """Whether it was read later, or said again by the same person, or the question ended by other means."""
-    if any(line.event_id == said.event_id and line.what != UNREADABLE for line in scene.evidence.audit):
+    if _is_read_later(scene, said):
         return True
     again = [
         other
@@ -139,10 +144,19 @@ def _is_heard_after_all(scene: Scene, shown: Shown, said: Said) -> bool:
     return bool(again)
 
 
-def _place_of_the_decision(scene: Scene, shown: Shown, said: Said) -> int | None:
-    """The place of the event that decided the question which this names."""
+def _is_read_later(scene: Scene, said: Said) -> bool:
+    return any(line.event_id == said.event_id and line.what != UNREADABLE for line in scene.evidence.audit)
+
+
+def _decided_it(scene: Scene, shown: Shown, said: Said) -> bool:
+    """Whether who said it decided its question in another way, before the bot could tell them."""
+    taken = _decision(scene, shown, said)
+    return taken is not None and taken.sender == said.sender and taken.ts - said.ts < LONGEST_WAIT_MS
+
+
+def _decision(scene: Scene, shown: Shown, said: Said) -> Said | None:
+    """The event that decided the question which this names."""
     question = said.reading.question
     view = None if question is None else scene.views.get(shown.key(question))
     decision = None if view is None else view["decision"]
-    taken = None if decision is None else shown.events.get(decision.get("event_id", ""))
-    return None if taken is None else taken.place
+    return None if decision is None else shown.events.get(decision.get("event_id", ""))

@@ -59,6 +59,7 @@ async def test_one_answer_is_given_and_comes_back_and_nothing_is_left(tmp_path: 
     assert played.code == 0, played.output
     assert "Decided: Allow once (allow_once), by @you:localhost, via number." in played.output
     assert '"status": "decided"' in played.output
+    assert "identity_published" not in played.output  # no line of a log
     assert contents(tmp_path) == []
 
 

@@ -115,3 +115,11 @@ async def test_a_route_that_opens_again_is_logged(rig: Rig) -> None:
             await pod.handled(rig.hs.join(rig.room, rig.owner))
             await pod.pending()
         assert [line["event"] for line in lines if line["event"] == "route_open"] == ["route_open"]
+
+
+async def test_a_replaced_room_is_that_also_while_its_state_is_read_anew(rig: Rig) -> None:
+    async with rig.run() as pod:
+        replaced(rig)
+        await rig.hs.until(lambda: closed(pod) == {ROUTE: errors.RoomReplaced.code})
+        pod.parts.world.forget(rig.room)
+        assert closed(pod) == {ROUTE: errors.RoomReplaced.code}

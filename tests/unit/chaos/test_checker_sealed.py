@@ -11,7 +11,7 @@ import pytest
 from chaos.checker.evidence import KEPT, Evidence, keep, kept
 from chaos.checker.scene import Scene
 from chaos.checker.sealed import ENCRYPTED, ENCRYPTION, Sealed
-from chaos.checker.sealed_checks import SEALED_CHECKS
+from chaos.checker.sealed_checks import LONGEST_WAIT_MS, SEALED_CHECKS
 from chaos.checker.verdict import Verdict, judged
 from tests.unit.chaos.story import BOT, OWNER, SECOND, Story, lively
 
@@ -50,8 +50,9 @@ class SealedStory:
         events = self.told.events
         return str(next(event["event_id"] for event in events if event["content"].get("request_id") == request_id))
 
-    def says_again(self, request_id: str = "r9") -> None:
+    def says_again(self, request_id: str = "r9", *, after_ms: int = LONGEST_WAIT_MS) -> None:
         """The person says it again, and it counts."""
+        self.told.now += after_ms
         again = self.told.reacts(OWNER, self.question_of(request_id), "2\ufe0f\u20e3")
         self.told.decided(request_id, OWNER, "reject_once", again)
 
@@ -96,6 +97,12 @@ def test_where_everything_went_well_in_an_encrypted_room_nothing_is_found(story:
 def test_what_could_not_be_read_and_was_said_again_is_right(story: SealedStory) -> None:
     story.keyless.append(story.without_a_key())
     story.says_again()
+    assert story.verdict().is_clean, story.verdict().text()
+
+
+def test_who_says_it_again_before_the_bot_gave_up_the_key_need_not_be_told(story: SealedStory) -> None:
+    story.keyless.append(story.without_a_key(notice=False))
+    story.says_again(after_ms=0)
     assert story.verdict().is_clean, story.verdict().text()
 
 
