@@ -68,7 +68,7 @@ def _read(body: bytes) -> Any:
             text, object_pairs_hook=_once, parse_constant=_no_number, parse_float=_finite, parse_int=_whole
         )
     except json.JSONDecodeError as fault:
-        raise MalformedJson(f"{fault.msg} (line {fault.lineno}, column {fault.colno})") from fault
+        raise MalformedJson(f"the body is no JSON: {fault.msg} (line {fault.lineno}, column {fault.colno})") from fault
     except RecursionError as fault:
         raise MalformedJson(_TOO_DEEP) from fault
     if isinstance(content, dict | list) and _is_too_deep(content):
