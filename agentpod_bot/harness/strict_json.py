@@ -91,8 +91,8 @@ def validated(model: type[Model], body: bytes, *, place: Callable[[Loc], Loc] = 
     try:
         return model.model_validate(read(body))
     except ValidationError as fault:
-        # Neither input nor context: what was sent may be secret, and its sender knows it.
-        found = fault.errors(include_url=False, include_context=False, include_input=False)
+        # Without what was sent, which may be secret, and whose sender knows it.
+        found = fault.errors(include_url=False, include_input=False)
         raise invalid([(place(each["loc"]), _sentence(each)) for each in found]) from None
 
 
@@ -103,8 +103,11 @@ def invalid(faults: list[tuple[Loc, str]]) -> Invalid:
 
 
 def _sentence(fault: ErrorDetails) -> str:
-    # The one message of pydantic's that quotes what was sent.
-    return UNKNOWN_TAG if fault["type"] == "union_tag_invalid" else fault["msg"]
+    if fault["type"] != "union_tag_invalid":
+        return fault["msg"]
+    # The one message of pydantic's that quotes what was sent: only what the model expects is taken of it.
+    known = fault["ctx"]["expected_tags"].replace("'", "")
+    return f"{UNKNOWN_TAG}; known are {known}"
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
