@@ -53,9 +53,9 @@ def caller_of(request: web.Request) -> Caller:
         case [value] if found := _BEARER.fullmatch(value):
             caller = request.app[TOKENS].caller(found["token"])
         case _:
-            caller = None
+            raise Unauthorized("send Authorization: Bearer and a configured token")
     if caller is None:
-        raise Unauthorized("send Authorization: Bearer and a configured token")
+        raise Unauthorized("the token that was sent is none of those that are configured")
     return caller
 
 

@@ -50,14 +50,11 @@ from agentpod_bot.store.measured import MeasuredStore
 from agentpod_bot.system import SystemChance, SystemClock
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from agentpod_bot.app.keys import OpenKeys
     from agentpod_bot.config.load import Loaded
     from agentpod_bot.config.model import Settings
     from agentpod_bot.core.ids import RoomId, UserId
     from agentpod_bot.core.policy import Policy
-    from agentpod_bot.core.room import Invite
     from agentpod_bot.matrix.e2e.control import Control
     from agentpod_bot.ports import Store
 
@@ -247,7 +244,7 @@ class Daemon:
                 await self._world.recover(self._clock.now_ms())
                 await self._rooms.settle()
                 if any((room := self._world.room(r)) and not room.bot_joined for r in self._world.policy.rooms()):
-                    self._follow(await pending_invites(self.client))
+                    self._rooms.follow(await pending_invites(self.client))
             except TokenRefused as error:
                 renewed = await self._renewal.renew()
                 if renewed == "never":
@@ -263,9 +260,6 @@ class Daemon:
                 wait_s = min(LONGEST_RETRY_S, wait_s * 2)
             else:
                 return
-
-    def _follow(self, invites: Iterable[Invite]) -> None:
-        self._rooms.follow(i for i in invites if self._world.may_invite(i.sender, i.room_id))
 
     async def _open_door(self, doors: AsyncExitStack, control: Control) -> None:
         """Let `agentpod-bot verify` in; without it the daemon runs only where nobody has to be verified."""
@@ -361,7 +355,7 @@ class Daemon:
         configure(settings.log.level, settings.log.format, sys.stderr)
         log.info("configuration_reloaded", routes=len(settings.routes), clients=len(settings.clients))
         try:
-            self._follow(await pending_invites(self.client))
+            self._rooms.follow(await pending_invites(self.client))
         except MatrixError as error:
             log.warning("invitations_unknown", error=error.code)
 

@@ -63,6 +63,12 @@ class OpenKeys:
         """Accounts that were verified, and show another identity since then."""
         return tuple(UserId(user_id) for user_id in sorted(self._identities.known.changed))
 
+    @property
+    def verified(self) -> frozenset[UserId]:
+        """Accounts of which an identity or a device is verified."""
+        known = self._identities.known
+        return frozenset(UserId(user_id) for user_id in (*known.masters, *(user_id for user_id, _ in known.devices)))
+
     def verifying(
         self, crypto: Crypto, client: MatrixClient, homeserver: MatrixHomeserver, world: World, clock: Clock
     ) -> Verifying:

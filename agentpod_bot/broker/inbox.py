@@ -123,7 +123,7 @@ class Inbox:
                 log.warning("room_state_unknown", room_id=room_id, error=error.code)
         if parts:
             self._joining.heard_of((part.room_id for part in parts), entered=entered)
-        self._joining.follow(i for i in batch.invites if world.may_invite(i.sender, i.room_id))
+        self._joining.follow(batch.invites)
 
     def _process_part(self, tx: Tx, part: RoomBatch, after: After) -> RoomState:
         """Handle one room's events in order; returns the room's state after them.

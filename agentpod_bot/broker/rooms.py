@@ -37,8 +37,12 @@ class Rooms:
         self._bell = Bell()
 
     def follow(self, invites: Iterable[Invite]) -> None:
-        """Join these rooms soon; the policy has allowed each already."""
-        self._invited.update(invite.room_id for invite in invites)
+        """Join those soon into which an approver invites the bot. Strangers' other rooms are none of the log's."""
+        for invite in invites:
+            if self._world.may_invite(invite.sender, invite.room_id):
+                self._invited.add(invite.room_id)
+            elif any(route.room_id == invite.room_id for route in self._world.policy.routes.values()):
+                log.warning("invitation_by_no_approver", room_id=invite.room_id, sender=invite.sender)
         if self._invited or self._world.unknown():
             self._bell.ring()
 

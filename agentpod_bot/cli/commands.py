@@ -111,7 +111,7 @@ def demo(
     from agentpod_bot.demo.talk import DemoOptions, run_demo  # noqa: PLC0415 - likewise
     from agentpod_bot.log import configure  # noqa: PLC0415 - likewise
 
-    configure("warning", "auto", sys.stderr)  # what goes on is shown otherwise
+    configure("warning", "auto", sys.stderr)  # what went well is shown as a step
     encrypted = can_make_keys() if encrypted is None else encrypted
     raise typer.Exit(asyncio.run(run_demo(DemoOptions(answers=answers, script=script, keep=keep, encrypted=encrypted))))
 

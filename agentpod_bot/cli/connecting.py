@@ -122,7 +122,7 @@ def place_of(wanted: endpoint.Wanted, environ: Mapping[str, str]) -> tuple[Place
     elif (configured := configuration(wanted, environ)) is not None:
         found = endpoint.listener(configured.http)
         file = file or file_of(configured, wanted.client)
-        holder = holder_of(configured, wanted.client)
+        holder = holder_of(configured, wanted.client, file)
     else:
         found = endpoint.Endpoint(URL)
     place = Place(token_file=str((file or Path(UNKNOWN_FILE)).absolute()))
@@ -155,10 +155,16 @@ def file_of(settings: Settings, client: str | None) -> Path | None:
             raise Stopped(ExitCode.USAGE, f"choose a client with --client: {', '.join(sorted(settings.clients))}")
 
 
-def holder_of(settings: Settings, client: str | None) -> Holder:
-    """The named client, or the only one; an unknown one where a token's file is given and there are several."""
-    names = [client] if client in settings.clients else list(settings.clients)
+def holder_of(settings: Settings, client: str | None, file: Path | None) -> Holder:
+    """The named client, or the one whose token is in this file, or the only one; else an unknown one."""
+    whose = [name for name, one in settings.clients.items() if file and one.token_file and same(one.token_file, file)]
+    names = [client] if client in settings.clients else whose or list(settings.clients)
     return Holder(names[0], settings.clients[names[0]].harnesses) if len(names) == 1 else UNKNOWN_HOLDER
+
+
+def same(one: Path, other: Path) -> bool:
+    """Whether two paths name one file, which need not be there."""
+    return one.resolve() == other.resolve()
 
 
 def program() -> str:

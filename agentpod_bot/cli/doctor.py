@@ -17,6 +17,7 @@ from agentpod_bot.cli import findings
 from agentpod_bot.cli.findings import Finding, Levels, fail, ok, warn
 from agentpod_bot.cli.logging_in import quiet
 from agentpod_bot.config.load import find, load
+from agentpod_bot.core.policy import Trust
 from agentpod_bot.errors import CannotStart, ConfigurationError, MatrixError, Refused, TokenRefused
 from agentpod_bot.matrix.client import MatrixClient
 from agentpod_bot.matrix.powers import level_to_send
@@ -136,6 +137,15 @@ async def _of_keys(settings: Settings, client: MatrixClient) -> AsyncIterator[Fi
                 "verified",
                 f"{user_id} has another identity than the one that was verified",
                 "compare emoji again (agentpod-bot verify)",
+            )
+        approvers = {approver for route in settings.routes.values() for approver in route.approvers}
+        for user_id in (
+            sorted(approvers - keys.verified - set(keys.changed)) if Trust(settings.e2e.trust) is not Trust.ALL else ()
+        ):
+            yield warn(
+                "verified",
+                f"{user_id} is not, and e2e.trust is {settings.e2e.trust}",
+                "compare emoji (agentpod-bot verify): until then no approval of theirs counts in encrypted rooms",
             )
     except (CannotStart, MatrixError) as error:
         yield Finding(findings.Grade.FAIL, what, str(error))

@@ -182,13 +182,14 @@ def _of_approvers(policy: Policy, route: Route, room: RoomState) -> Iterator[Fin
     what = f"route {route.name}"
     there = sorted(user_id for user_id in room.joined if policy.is_approver(user_id, route, room))
     absent = sorted(route.approvers - room.joined)
+    counted = f"{len(there)} {'approver is' if len(there) == 1 else 'approvers are'}"
     if not there:
         yield fail(what, "none of its approvers is in the room", f"have them join: {', '.join(absent)}")
     elif len(there) < route.quorum:
-        said = f"{len(there)} approvers are in the room, and some options need {route.quorum}"
+        said = f"{counted} in the room, and some options need {route.quorum}"
         yield fail(what, said, "have more of them join, or lower the quorum")
     else:
-        yield ok(what, f"{len(there)} {'approver is' if len(there) == 1 else 'approvers are'} in the room")
+        yield ok(what, f"{counted} in the room")
         if absent:
             yield warn(
                 what, f"not in the room: {', '.join(absent)}", "invite them: whoever is not joined cannot answer"

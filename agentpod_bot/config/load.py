@@ -353,7 +353,8 @@ def reason(details: ErrorDetails, *, repeat: bool = True) -> str:
             why = f"is none of {', '.join(allowed)}{nearest(str(details['input']), allowed)}"
         case _:
             why = f"is refused: {details['msg']}"
-    return f"{shown(details['input'])} {why}" if repeat else why
+    is_about_a_part = isinstance(details["input"], dict | list) and why.startswith("has ")
+    return f"{shown(details['input'])} {why}" if repeat and not is_about_a_part else why
 
 
 def texts(at: fault.Path, value: Any) -> Iterator[tuple[fault.Path, str]]:

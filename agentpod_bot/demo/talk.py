@@ -89,7 +89,8 @@ async def run_demo(options: DemoOptions, screen: Screen | None = None) -> int:
     try:
         answers = answers_of(options.answers, options.script)
     except (OSError, UnicodeDecodeError) as error:
-        screen.say(f"The script cannot be read: {error}", style="red")
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        screen.say(f"The script {options.script} cannot be read: {reason}", style="red")
         return USAGE
     if fault := unusable(options, answers):
         screen.say(fault, style="red")

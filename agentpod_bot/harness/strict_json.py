@@ -68,7 +68,7 @@ def _read(body: bytes) -> Any:
             text, object_pairs_hook=_once, parse_constant=_no_number, parse_float=_finite, parse_int=_whole
         )
     except json.JSONDecodeError as fault:
-        raise MalformedJson(f"{fault.msg} (line {fault.lineno}, column {fault.colno})") from fault
+        raise MalformedJson(f"the body is no JSON: {fault.msg} (line {fault.lineno}, column {fault.colno})") from fault
     except RecursionError as fault:
         raise MalformedJson(_TOO_DEEP) from fault
     if isinstance(content, dict | list) and _is_too_deep(content):
@@ -91,8 +91,8 @@ def validated(model: type[Model], body: bytes, *, place: Callable[[Loc], Loc] = 
     try:
         return model.model_validate(read(body))
     except ValidationError as fault:
-        # Neither input nor context: what was sent may be secret, and its sender knows it.
-        found = fault.errors(include_url=False, include_context=False, include_input=False)
+        # Without what was sent, which may be secret, and whose sender knows it.
+        found = fault.errors(include_url=False, include_input=False)
         raise invalid([(place(each["loc"]), _sentence(each)) for each in found]) from None
 
 
@@ -103,8 +103,11 @@ def invalid(faults: list[tuple[Loc, str]]) -> Invalid:
 
 
 def _sentence(fault: ErrorDetails) -> str:
-    # The one message of pydantic's that quotes what was sent.
-    return UNKNOWN_TAG if fault["type"] == "union_tag_invalid" else fault["msg"]
+    if fault["type"] != "union_tag_invalid":
+        return fault["msg"]
+    # The one message of pydantic's that quotes what was sent: only what the model expects is taken of it.
+    known = fault["ctx"]["expected_tags"].replace("'", "")
+    return f"{UNKNOWN_TAG}; known are {known}"
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

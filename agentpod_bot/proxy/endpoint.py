@@ -106,9 +106,16 @@ def reachable(host: str) -> str:
 
 
 def given_token(wanted: Wanted, environ: Mapping[str, str]) -> str | None:
-    """The token that the command line or the environment gives; a file goes before a value."""
+    """The token that the command line or the environment gives; a file goes before a value.
+
+    Raises `Stopped` (2) where the environment's would go before that of the client which the
+    command line names: the question would stand in the room under another client's name.
+    """
     if wanted.token_file is not None:
         return token_in(wanted.token_file)
+    variable = next((name for name in (TOKEN_FILE, TOKEN) if environ.get(name)), None)
+    if wanted.client is not None and variable is not None:
+        raise Stopped(ExitCode.USAGE, f"--client and {variable} exclude each other: unset it, or leave --client out")
     if path := environ.get(TOKEN_FILE):
         return token_in(Path(path))
     token = environ.get(TOKEN)

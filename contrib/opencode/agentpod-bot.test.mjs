@@ -1,15 +1,17 @@
 // node --test contrib/opencode: the plugin against a daemon and an OpenCode that are functions.
 
 import assert from "node:assert/strict"
-import { mkdtemp, readFile, writeFile } from "node:fs/promises"
+import { mkdtemp, readFile, rm, writeFile } from "node:fs/promises"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
-import { beforeEach, test } from "node:test"
+import { after, beforeEach, test } from "node:test"
 
 const source = await readFile(new URL("./agentpod-bot.js", import.meta.url), "utf8")
 const plugin = await import(`data:text/javascript,${encodeURIComponent(source)}`)
-const tokenFile = join(await mkdtemp(join(tmpdir(), "agentpod-")), "token")
+const folder = await mkdtemp(join(tmpdir(), "agentpod-"))
+const tokenFile = join(folder, "token")
 await writeFile(tokenFile, "made-up\n")
+after(() => rm(folder, { recursive: true }))
 
 const ASKED = { id: "per_1", sessionID: "ses_1", permission: "bash", patterns: ["ls"], always: [], metadata: {} }
 const asked = (type = "permission.asked") => ({ id: "evt_1", type, properties: ASKED })

@@ -57,6 +57,7 @@ async def play(folder: Path, *arguments: str) -> Played:
 async def test_one_answer_is_given_and_comes_back_and_nothing_is_left(tmp_path: Path, kind: str) -> None:
     played = await play(tmp_path, "--answers", "1", kind)
     assert played.code == 0, played.output
+    assert played.output.lstrip().startswith("✓ Starting a private homeserver")
     assert "Decided: Allow once (allow_once), by @you:localhost, via number." in played.output
     assert '"status": "decided"' in played.output
     assert "identity_published" not in played.output  # no line of a log

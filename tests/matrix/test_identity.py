@@ -125,3 +125,14 @@ async def test_doctor_fails_a_device_that_nobody_vouches_for(config: Path, cross
     await cross_signing.ensure()
     assert "ok    cross-signing: the account's identity vouches for the device" in await lines()
     assert not any(line.startswith("fail") for line in await lines() if "store" not in line)
+
+
+@pytest.mark.parametrize("trust", ["all", "approvers-verified", "verified"])
+async def test_doctor_names_the_approvers_who_approve_nothing_before_they_are_verified(
+    config: Path, cross_signing: CrossSigning, owner: UserId, trust: str
+) -> None:
+    await cross_signing.ensure()
+    environ = {"AGENTPOD_BOT_E2E__TRUST": trust}
+    said = [str(found) for found in await asyncio.to_thread(lambda: list(look(config, environ)))]
+    told = [line for line in said if line.startswith(f"warn  verified: {owner} is not, and e2e.trust is {trust};")]
+    assert len(told) == (0 if trust == "all" else 1), said

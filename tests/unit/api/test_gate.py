@@ -31,6 +31,12 @@ async def test_anything_but_a_configured_bearer_token_is_refused(daemon: Bench, 
     assert (reply.status, reply.code) == (401, "unauthorized")
 
 
+async def test_who_sent_a_wrong_token_is_not_told_to_send_one(daemon: Bench) -> None:
+    none, wrong = [await daemon.client.get("/v1/requests", token=token) for token in (None, f"{TOKEN}x")]
+    assert none.json["detail"] == "send Authorization: Bearer and a configured token"
+    assert wrong.json["detail"] == "the token that was sent is none of those that are configured"
+
+
 async def test_a_token_of_odd_bytes_is_wrong_and_no_crash(daemon: Bench) -> None:
     head = b"GET /v1/requests HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nAuthorization: Bearer "
     assert (await daemon.raw(head + b"\xff\xfe\r\n\r\n")).startswith(b"HTTP/1.1 401 ")

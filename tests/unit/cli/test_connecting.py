@@ -87,6 +87,22 @@ def test_the_configuration_says_the_address_and_the_tokens_file(command: Command
     assert command("connect", "mcp", "--client", "other").exit_code == 2
 
 
+@pytest.mark.parametrize("file", ["phone.token", "other.token"])
+def test_of_several_clients_the_one_whose_token_is_in_the_file_is_named(
+    command: Command, tmp_path: Path, file: str
+) -> None:
+    phone = "  phone: {token_file: phone.token, routes: [ops], harnesses: [codex]}\n"
+    (tmp_path / "config.yaml").write_text(CONFIG.replace("routes:\n", f"{phone}routes:\n"))
+    for name in ("access_token", "laptop.token", "phone.token"):
+        (tmp_path / name).write_text(name[:1] * 32)
+        (tmp_path / name).chmod(0o600)
+    line = {
+        "phone.token": '"phone":\n    harnesses: [codex, codex-hook]',
+        "other.token": '"NAME":\n    harnesses: [codex-hook]',
+    }
+    assert line[file] in command("connect", "codex-hook", "--token-file", file).stdout
+
+
 @pytest.mark.parametrize("name", SNIPPETS)
 def test_the_line_without_which_a_harness_may_not_ask_is_printed_first(command: Command, name: str) -> None:
     result = command("connect", name)

@@ -99,6 +99,8 @@ def test_a_replaced_room_that_is_followed_is_only_worth_a_look() -> None:
 def test_too_few_approvers_for_the_quorum_are_a_failure() -> None:
     found = room(route=replace(OPS_ROUTE, quorum=3))
     assert "2 approvers are in the room, and some options need 3" in str(worst(found, Grade.FAIL))
+    alone = room(route=replace(OPS_ROUTE, quorum=3), joined=frozenset({POD, OWNER}))
+    assert "1 approver is in the room, and some options need 3" in str(worst(alone, Grade.FAIL))
 
 
 @pytest.mark.parametrize(

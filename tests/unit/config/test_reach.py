@@ -118,3 +118,4 @@ def test_what_says_nothing_certain_is_refused_and_named(site: Site, key: str, va
     fault = site.set(f"routes.ops.{key}", value).fault()
     assert fault.startswith(f"routes.ops.{key}: ")
     assert why in fault
+    assert "a mapping has" not in fault

@@ -70,6 +70,7 @@ async def test_answers_that_cannot_be_used_are_refused_before_anything_starts(op
     written = io.StringIO()
     assert await run_demo(options, Screen(Console(file=written, width=100))) == 2
     assert len(written.getvalue().strip().splitlines()) == 1
+    assert "Errno" not in written.getvalue()
 
 
 def test_what_the_room_says_is_never_read_as_markup() -> None:

@@ -344,6 +344,12 @@ def test_a_field_of_another_type_or_size_is_refused_with_its_path(
     assert faults(body(**changes)) == [loc]
 
 
+def test_a_part_of_an_unknown_type_is_refused_with_the_types_that_are_known_and_not_with_what_was_sent() -> None:
+    with pytest.raises(Invalid) as refused:
+        native.parse(body(preview=[{"type": "hunter2", "text": "y"}]))
+    assert str(refused.value) == "preview.0: is of an unknown type; known are field, text, diff"
+
+
 @pytest.mark.parametrize(
     "sent",
     [

@@ -37,3 +37,9 @@ def test_other_numbers_are_read(number: str) -> None:
 @given(st.integers(-(10**MAX_DIGITS) + 1, 10**MAX_DIGITS - 1))
 def test_a_whole_number_that_is_read_is_the_one_that_was_written(number: int) -> None:
     assert strict_json.read(f'{{"x": {number}}}'.encode()) == {"x": number}
+
+
+@pytest.mark.parametrize("body", [b"", b"\n", b"{x", b"[1,"])
+def test_what_is_no_json_is_said_to_be_none(body: bytes) -> None:
+    with pytest.raises(MalformedJson, match=r"^the body is no JSON: .+ \(line \d+, column \d+\)$"):
+        strict_json.read(body)

@@ -128,3 +128,14 @@ def test_a_token_file_without_a_token_is_named(tmp_path: Path, content: bytes | 
 def test_a_token_never_shows_in_a_representation() -> None:
     shown: Any = repr(Endpoint("http://x", None, "made-up"))
     assert "made-up" not in shown
+
+
+@pytest.mark.parametrize("variable", ["AGENTPOD_BOT_TOKEN", "AGENTPOD_BOT_TOKEN_FILE"])
+def test_a_named_client_is_never_another_ones_token_of_the_environment(
+    monkeypatch: pytest.MonkeyPatch, variable: str
+) -> None:
+    configure(monkeypatch, HttpSettings(), laptop="one", server="two")
+    for wanted in (Wanted(client="server"), Wanted(client="server", url="http://127.0.0.1:1")):
+        with pytest.raises(Stopped, match=f"--client and {variable} exclude each other") as stopped:
+            find(wanted, {variable: "laptop.token"})
+        assert stopped.value.exit_code is ExitCode.USAGE
