@@ -199,7 +199,9 @@ class Crypto:
         if not isinstance(content, dict) or not isinstance(sender, str):
             return Unreadable()
         await self._know(UserId(sender))
-        found = await self.run(lambda machine: machine.decrypt(room_id, UserId(sender), content))
+        found = await self.run(
+            lambda machine: machine.decrypt(room_id, UserId(sender), content, is_verified=self.is_verified)
+        )
         match found:
             case NoKey():
                 now_ms = self._clock.now_ms()

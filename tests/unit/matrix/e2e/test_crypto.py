@@ -281,25 +281,20 @@ async def test_a_forwarded_key_that_nobody_asked_for_is_not_taken(cast: Cast) ->
     assert isinstance(await cast.pod.crypto.read(ROOM, said), NoKey)
 
 
+async def hand_on(to: Device, by: Device, key: dict[str, Any]) -> None:
+    """Have a device give a room key that it did not make as its own."""
+    await by.crypto.devices_of(to.own.user_id)
+    await by.crypto._devices.with_session([to.own])
+    messages = await by.crypto.run(lambda m: m.encrypt_for([to.own], "m.room_key", key))
+    await by.crypto.send_to_device(Outgoing("m.room.encrypted", messages))
+
+
 async def test_a_claim_on_a_session_does_not_keep_its_maker_out_even_after_a_restart(
     cast: Cast, tmp_path: Path
 ) -> None:
     said = await cast.owner.say(ALL, "1")
     (room_key,) = cast.server.waiting.pop((POD, "POD"))
-    await cast.mallory.sync()
-    stolen = await cast.mallory.crypto.run(
-        lambda m: next(s for s in m._olm.inbound_group_store if s.id == said["content"]["session_id"])
-    )
-    claim = {
-        "algorithm": "m.megolm.v1.aes-sha2",
-        "room_id": ROOM,
-        "session_id": stolen.id,
-        "session_key": await cast.owner.crypto.run(lambda m: m.room_key(ROOM)["session_key"]),
-    }
-    await cast.mallory.crypto.devices_of(POD)
-    await cast.mallory.crypto._devices.with_session([cast.pod.own])
-    messages = await cast.mallory.crypto.run(lambda m: m.encrypt_for([cast.pod.own], "m.room_key", claim))
-    await cast.mallory.crypto.send_to_device(Outgoing("m.room.encrypted", messages))
+    await hand_on(cast.pod, cast.mallory, await cast.owner.crypto.run(lambda m: m.room_key(ROOM)))
     cast.server.waiting[POD, "POD"].append(room_key)
     opening = await cast.pod.hear(said)
     assert isinstance(opening, Opened)
@@ -309,6 +304,56 @@ async def test_a_claim_on_a_session_does_not_keep_its_maker_out_even_after_a_res
         opening = await again.hear(said)
         assert isinstance(opening, Opened)
         assert opening.origin is Origin.DEVICE
+
+
+async def test_a_verified_devices_words_stay_its_own_where_another_of_the_account_handed_its_key_on(
+    cast: Cast, tmp_path: Path
+) -> None:
+    cast.pod.verdicts.verified.add(cast.owner.own.ed25519)
+    async with device(cast.server, tmp_path, OWNER, "OTHER") as other:
+        said = await cast.owner.say(ALL, "1")
+        (room_key,) = cast.server.waiting.pop((POD, "POD"))
+        await hand_on(cast.pod, other, await cast.owner.crypto.run(lambda m: m.room_key(ROOM)))
+        cast.server.waiting[POD, "POD"].append(room_key)
+        opening = await cast.pod.hear(said)
+    assert isinstance(opening, Opened)
+    assert opening.origin is Origin.VERIFIED
+    assert opening.device == cast.owner.own.named
+
+
+@pytest.mark.parametrize("is_verified", [True, False])
+async def test_a_key_that_another_device_handed_on_too_late_hides_nothing_of_the_one_that_was_there(
+    cast: Cast, tmp_path: Path, *, is_verified: bool
+) -> None:
+    async with device(cast.server, tmp_path, OWNER, "OTHER") as other:
+        cast.pod.verdicts.verified |= {other.own.ed25519, cast.owner.own.ed25519} if is_verified else set()
+        assert isinstance(await cast.pod.hear(await other.say(ALL, "hello")), Opened)
+        said = await cast.owner.say(ALL, "1")
+        await cast.pod.sync()
+        await hand_on(cast.pod, other, await cast.owner.crypto.run(lambda m: m.room_key(ROOM)))
+        opening = await cast.pod.hear(said)
+    assert isinstance(opening, Opened)
+    assert opening.device == cast.owner.own.named
+
+
+async def test_a_key_that_a_stranger_handed_on_is_not_used_where_its_maker_gave_it(cast: Cast) -> None:
+    """It may read more: that is nobody's word, and the maker's key for it may still come."""
+    without_pod = sealed_room(OWNER, MALLORY)
+    await cast.owner.say(without_pod, "0")
+    key = await cast.owner.crypto.run(lambda m: m.room_key(ROOM))
+    said = await cast.owner.say(without_pod, "1")
+    await cast.owner.say(ALL, "2")
+    await hand_on(cast.pod, cast.mallory, key)
+    assert isinstance(await cast.pod.hear(said), NoKey)
+
+
+async def test_what_another_account_says_once_more_uses_up_nothing_of_whoever_said_it(cast: Cast) -> None:
+    said = await cast.owner.say(ALL, "1")
+    copied = await cast.pod.hear(said | {"event_id": "$copied", "sender": MALLORY})
+    original = await cast.pod.hear(said)
+    assert isinstance(copied, Opened)
+    assert isinstance(original, Opened)
+    assert copied.ciphertext != original.ciphertext
 
 
 @pytest.mark.parametrize(
@@ -686,6 +731,16 @@ async def test_a_count_that_is_not_told_as_zero_counts_as_zero(cast: Cast) -> No
     async with upkeep(cast.pod):
         await cast.pod.sync(device_one_time_keys_count={})
         await until(lambda: cast.server.one_time[POD, "POD"])
+
+
+@pytest.mark.parametrize("count", [-(10**9), -(10**30)])
+async def test_a_count_below_zero_counts_as_zero(cast: Cast, count: int) -> None:
+    """Nobody has so many keys made that nothing else is done, or so many that there is no such number."""
+    before = len(cast.server.one_time[POD, "POD"])
+    cast.server.one_time[POD, "POD"].clear()
+    async with upkeep(cast.pod):
+        await cast.pod.sync(device_one_time_keys_count={"signed_curve25519": count})
+        await until(lambda: len(cast.server.one_time[POD, "POD"]) == before)
 
 
 async def test_a_used_fallback_key_is_followed_by_another(cast: Cast) -> None:
