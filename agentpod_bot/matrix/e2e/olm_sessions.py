@@ -22,6 +22,8 @@ from agentpod_bot.matrix.events import ENCRYPTED
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from nio.crypto.sessions import Session
+
     from agentpod_bot.core.ids import TxnId
     from agentpod_bot.matrix.e2e.device_keys import DeviceKeys
     from agentpod_bot.matrix.e2e.keys_store import KeysStore
@@ -68,20 +70,29 @@ class OlmSessions(Held):
 
         a vault that was brought back from a backup would go on with what was used up since.
         """
+        self._renewed: set[DeviceKeys] = set()
+        """Devices that were asked for a key to begin anew with since."""
+        self._begun_for: dict[str, DeviceKeys] = {}
+        """By a session's id: the device with whose one-time key this run began it.
+
+        Sessions go by the curve25519 key alone, which another device can name as its own:
+        what was begun with its keys the true one could not read.
+        """
         self._waiting: dict[TxnId, Outgoing] = {}
         """Messages that keep sessions alive, and were not sent yet."""
 
     def without_session(self, devices: Iterable[DeviceKeys]) -> tuple[DeviceKeys, ...]:
         """Those of the devices to which nothing can be encrypted yet."""
-        return tuple(device for device in devices if self._olm.session_store.get(device.curve25519) is None)
+        return tuple(device for device in devices if self._session_with(device) is None)
 
     def from_before(self, devices: Iterable[DeviceKeys]) -> tuple[DeviceKeys, ...]:
         """Those of the devices with which a session of an earlier run is used, until `renewed`."""
-        return tuple(device for device in devices if device.curve25519 in self._from_before)
+        before = (device for device in devices if device.curve25519 in self._from_before)
+        return tuple(device for device in before if device not in self._renewed)
 
     def renewed(self, devices: Iterable[DeviceKeys]) -> None:
         """They were asked for a key to begin anew with; one that had none goes on with the session of before."""
-        self._from_before -= {device.curve25519 for device in devices}
+        self._renewed.update(devices)
 
     def wedged(self) -> tuple[DeviceKeys, ...]:
         """Devices whose messages could not be read: they need a new session."""
@@ -95,6 +106,9 @@ class OlmSessions(Held):
         for user_id, devices in found.items():
             for device_id, keys in devices.items() if isinstance(devices, dict) else ():
                 one = KeysClaimResponse({user_id: {device_id: keys}}, {})
+                device = self._olm.device_store[user_id].get(device_id)
+                sessions = () if device is None else self._olm.session_store[device.curve25519]
+                before = {session.id for session in sessions}
                 try:
                     with self._kept():
                         self._olm.handle_response(one)
@@ -102,6 +116,13 @@ class OlmSessions(Held):
                     log.warning("one_time_key_unusable", user_id=user_id, device_id=device_id, why=type(error).__name__)
                 else:
                     self._queue()
+                    begun = (session.id for session in sessions if session.id not in before)
+                    self._begun_for |= {} if device is None else dict.fromkeys(begun, keys_of(device))
+
+    def _session_with(self, device: DeviceKeys) -> Session | None:
+        """The session in which a device is written to: not one that was begun with another's keys."""
+        sessions = self._olm.session_store[device.curve25519]
+        return next((each for each in sessions if self._begun_for.get(each.id, device) == device), None)
 
     def _queue(self) -> None:
         """Keep what nio wants to be sent where a failure of the file does not lose it: what it belongs to is kept."""
@@ -144,7 +165,7 @@ class OlmSessions(Held):
         with self._kept():
             for keys in devices:
                 device = self._olm.device_store[keys.user_id].get(keys.device_id)
-                session = self._olm.session_store.get(keys.curve25519)
+                session = self._session_with(keys)
                 if device is None or session is None or device.curve25519 != keys.curve25519:
                     continue  # it changed meanwhile; whoever asked sees that it is not among the messages
                 messages.setdefault(keys.user_id, {})[keys.device_id] = self._olm._olm_encrypt(  # noqa: SLF001 - nio offers no other way to encrypt for one device

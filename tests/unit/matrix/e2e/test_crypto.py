@@ -18,12 +18,13 @@ from agentpod_bot.matrix.e2e.device_keys import OLM, SenderKeys
 from agentpod_bot.matrix.e2e.to_device import Outgoing
 from agentpod_bot.matrix.opened import NoKey, Opened, Unreadable
 from tests.fakes import FakeClock
-from tests.unit.matrix.e2e.key_server import MALLORY, OWNER, POD, ROOM, KeyServer, device, sealed_room
+from tests.unit.matrix.e2e.key_server import MALLORY, OWNER, POD, ROOM, KeyServer, Requests, device, sealed_room
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
+    from agentpod_bot.core.ids import UserId
     from agentpod_bot.matrix.e2e.machine import Machine
     from tests.unit.matrix.e2e.key_server import Device
 
@@ -133,14 +134,39 @@ async def test_a_device_that_its_owner_removed_is_a_strangers(cast: Cast) -> Non
     assert opening.origin is Origin.STRANGER
 
 
+async def claim_key(cast: Cast) -> None:
+    """Have the third person's device name the owner's curve25519 key as its own."""
+    claims = cast.server.devices[MALLORY]["EVIL"]
+    claims["keys"]["curve25519:EVIL"] = cast.owner.own.curve25519
+    del claims["signatures"]
+    signature = await cast.mallory.crypto.sign(_canonical(claims))
+    claims["signatures"] = {MALLORY: {"ed25519:EVIL": signature}}
+
+
+@pytest.mark.parametrize("first", [OWNER, MALLORY])
+async def test_a_device_that_claims_anothers_key_keeps_it_from_reading_nothing(
+    cast: Cast, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: UserId
+) -> None:
+    """It has one-time keys of its own, with which nobody but the two of them together could read."""
+
+    def claimed(requests: Requests, body: dict[str, Any]) -> dict[str, Any]:
+        claims = body["one_time_keys"]
+        in_order = sorted(claims, key=lambda user_id: user_id != first)
+        return answer(requests, {"one_time_keys": {user_id: claims[user_id] for user_id in in_order}})
+
+    answer = Requests._claim
+    monkeypatch.setattr(Requests, "_claim", claimed)
+    await claim_key(cast)
+    assert isinstance(await cast.owner.hear(await cast.pod.say(ALL, "a question")), Opened)
+    await cast.pod.keys.close()
+    async with device(cast.server, tmp_path, POD, "POD", make=False) as again:
+        assert isinstance(await cast.owner.hear(await again.say(ALL, "another one")), Opened)
+
+
 async def test_a_device_that_claims_anothers_key_vouches_for_nothing_of_it(cast: Cast) -> None:
     """Keys of a device are signed by its own key alone: a second device can name the first one's curve25519 key."""
     said = await cast.owner.say(BOTH, "1")
-    stolen = cast.server.devices[MALLORY]["EVIL"]
-    stolen["keys"]["curve25519:EVIL"] = cast.owner.own.curve25519
-    del stolen["signatures"]
-    signature = await cast.mallory.crypto.sign(_canonical(stolen))
-    stolen["signatures"] = {MALLORY: {"ed25519:EVIL": signature}}
+    await claim_key(cast)
     opening = await cast.pod.hear(said | {"sender": MALLORY})
     assert isinstance(opening, Opened)
     assert opening.origin is Origin.STRANGER
