@@ -13,7 +13,7 @@ from nio.responses import KeysClaimResponse
 
 from agentpod_bot.core.ids import RoomId, UserId
 from agentpod_bot.errors import HomeserverUnavailable
-from agentpod_bot.matrix.e2e.device_keys import keys_of
+from agentpod_bot.matrix.e2e.device_keys import is_like_key, keys_of
 from agentpod_bot.matrix.e2e.held import Held
 from agentpod_bot.matrix.e2e.olm import KeyCame, Told
 from agentpod_bot.matrix.e2e.to_device import Outgoing
@@ -44,6 +44,13 @@ UNREADABLE: Final = (
     RecursionError,
 )
 """What is raised of a message that is not as it should be. Anybody can send one, of any depth."""
+
+MOST_OF_STRANGERS: Final = 2_000
+"""So many room keys, and sessions, of devices that are not known are kept; the newest.
+
+Anybody can send any number of them, under a new key each. Those of whoever is in a room are
+known once they were spoken to or heard; a key that went is asked for again.
+"""
 
 RoomKey = tuple[RoomId, str]
 """A room and the id of a session in it."""
@@ -134,6 +141,7 @@ class OlmSessions(Held):
     def receive(self, events: Iterable[object]) -> Received:
         """Read the to-device events of a response, in order; one that cannot be read changes nothing."""
         received = Received()
+        has_encrypted = False
         with self._kept():
             for raw in events:
                 if not isinstance(raw, dict):
@@ -141,11 +149,28 @@ class OlmSessions(Held):
                 sender, kind, content = raw.get("sender"), raw.get("type"), raw.get("content")
                 if not isinstance(sender, str) or not isinstance(kind, str) or not isinstance(content, dict):
                     continue
-                if kind == ENCRYPTED:
-                    self._receive(raw, sender, received)
-                else:
+                if kind != ENCRYPTED:
                     received.others.append(Told(sender=UserId(sender), kind=kind, content=content, keys=None))
+                elif is_like_key(content.get("sender_key")):
+                    has_encrypted = True
+                    self._receive(raw, sender, received)
+            if has_encrypted:
+                self._cut_strangers()
         return received
+
+    def _cut_strangers(self) -> None:
+        room_keys, sessions = self._store.cut_strangers(self.own.curve25519, at_most=MOST_OF_STRANGERS)
+        for room_id, sender_key, session_id in room_keys:
+            of_room = self._olm.inbound_group_store[room_id]
+            of_room[sender_key].pop(session_id, None)
+            if not of_room[sender_key]:
+                del of_room[sender_key]
+        for sender_key, session_id in sessions:
+            kept = self._olm.session_store[sender_key]
+            kept[:] = [session for session in kept if session.id != session_id]
+        entries = self._olm.session_store._entries  # noqa: SLF001 - nio forgets no session, and makes a list for each key that it looks for
+        for sender_key in [key for key, kept in entries.items() if not kept]:
+            del entries[sender_key]
 
     def _receive(self, raw: dict[str, Any], sender: str, received: Received) -> None:
         try:

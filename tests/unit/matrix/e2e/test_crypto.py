@@ -14,6 +14,7 @@ import pytest
 from agentpod_bot.core.ids import RoomId
 from agentpod_bot.core.room import Origin
 from agentpod_bot.errors import CryptoStoreRefused, HomeserverUnavailable, StoreUnavailable, TokenRefused
+from agentpod_bot.matrix.e2e import olm_sessions
 from agentpod_bot.matrix.e2e.device_keys import OLM, SenderKeys
 from agentpod_bot.matrix.e2e.to_device import Outgoing
 from agentpod_bot.matrix.opened import NoKey, Opened, Unreadable
@@ -412,6 +413,53 @@ async def test_a_message_to_the_device_that_cannot_be_decrypted_changes_nothing(
     event = {"type": "m.room.encrypted", "sender": OWNER, "content": content}
     assert await cast.pod.crypto.take({"to_device": {"events": [event]}}) == frozenset()
     assert isinstance(await cast.pod.hear(await cast.owner.say(BOTH, "1")), Opened)
+
+
+async def test_of_devices_that_nobody_knows_only_so_much_is_kept_and_nothing_of_others_goes_for_it(
+    cast: Cast, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(olm_sessions, "MOST_OF_STRANGERS", 2)
+    known = await cast.owner.say(BOTH, "1")
+    await cast.pod.crypto.devices_of(OWNER)
+    await cast.pod.say(BOTH, "a question")
+    said = []
+    for number in range(4):
+        async with device(cast.server, tmp_path, MALLORY, f"NEW{number}") as stranger:
+            said.append(await stranger.say(sealed_room(POD), "hello"))
+        cast.server.waiting[POD, "POD"].append(_olm_of(f"never seen {number}"))
+        await cast.pod.sync()
+
+    def kept(machine: Machine) -> tuple[int, int, int]:
+        [[keys]] = machine._store._connection.execute("SELECT count(*) FROM room_key")
+        [[sessions]] = machine._store._connection.execute("SELECT count(*) FROM olm_session")
+        assert keys == sum(1 for _ in machine._olm.inbound_group_store)
+        assert sessions == sum(1 for _ in machine._olm.session_store)
+        return keys, sessions, len(list(machine._olm.session_store.items()))
+
+    keys, sessions, senders = await cast.pod.crypto.run(kept)
+    assert keys == 2 + 2, "the bot's own, the owner's, and two of strangers"
+    assert sessions == 2 + 2, "with the owner one each way, and two of strangers"
+    assert senders == 1 + 2
+    await cast.pod.keys.close()
+    async with device(cast.server, tmp_path, POD, "POD", make=False) as again:
+        read = [isinstance(await again.hear(event), Opened) for event in (known, *said)]
+    assert read == [True, False, False, True, True]
+
+
+async def test_a_key_for_what_is_no_room_is_not_kept(cast: Cast) -> None:
+    await cast.owner.say(BOTH, "1")
+    key = await cast.owner.crypto.run(lambda m: m.room_key(ROOM)) | {"room_id": "!" + "r" * 300}
+    cast.server.waiting.pop((POD, "POD"))
+    await hand_on(cast.pod, cast.owner, key)
+    assert await cast.pod.sync() == frozenset()
+    assert await cast.pod.crypto.run(lambda m: list(m._olm.inbound_group_store)) == []
+
+
+def _olm_of(sender_key: str) -> dict[str, Any]:
+    """A message of some device that cannot be read."""
+    key = base64.b64encode(sender_key.encode().ljust(32)).decode().rstrip("=")
+    content = {"algorithm": OLM, "sender_key": key, "ciphertext": {}}
+    return {"type": "m.room.encrypted", "sender": MALLORY, "content": content}
 
 
 async def test_a_response_that_comes_again_changes_nothing(cast: Cast) -> None:
