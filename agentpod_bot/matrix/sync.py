@@ -29,7 +29,7 @@ from agentpod_bot.matrix.response import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 
     from agentpod_bot.core.ids import EventId, RoomId, UserId
     from agentpod_bot.core.room import RoomEvent
@@ -109,6 +109,10 @@ class Opener(Protocol):
 
     async def take(self, response: Mapping[str, Any]) -> frozenset[RoomKey]:
         """Take over what a response says of keys, before its rooms are read; returns the room keys that came."""
+        ...
+
+    async def expect(self, events: Collection[Mapping[str, Any]]) -> None:
+        """Prepare for raw events that will be read next: whose devices have to be known is asked for at once."""
         ...
 
     async def read(self, room_id: RoomId, event: Mapping[str, Any]) -> Opening | None:
@@ -265,7 +269,9 @@ class SyncLoop:
             )
         openings: dict[EventId, Opening] = {}
         if self._opener is not None:
-            for event_id, event in events_of(part, past).items():
+            events = events_of(part, past)
+            await self._opener.expect(events.values())
+            for event_id, event in events.items():
                 opening = await self._opener.read(part.room_id, event)
                 if opening is not None:
                     openings[event_id] = opening

@@ -183,6 +183,19 @@ class Crypto:
         self._work.set()
         return frozenset(received.room_keys)
 
+    async def expect(self, events: Collection[Mapping[str, Any]]) -> None:
+        """Have the devices of all who sent encrypted events asked for in one query.
+
+        The homeserver waits for others that are down, and would do so for one sender after
+        the other. Where it does not answer, each is asked for where their event is read.
+        """
+        senders = (event.get("sender") for event in events if event.get("type") == ENCRYPTED)
+        wanted = {UserId(sender) for sender in senders if isinstance(sender, str)} - {self.own.user_id}
+        try:
+            await self._devices.of(wanted)
+        except MatrixError as error:
+            log.warning("devices_not_current", error=error.code)
+
     async def read(self, room_id: RoomId, event: Mapping[str, Any]) -> Opening | None:
         """What became of an event of a room; None for one that came in clear.
 

@@ -606,6 +606,26 @@ async def test_a_sender_whose_devices_cannot_be_asked_for_is_waited_for_a_while_
     assert opening.origin is Origin.DEVICE
 
 
+async def test_the_devices_of_several_senders_are_asked_for_at_once(cast: Cast) -> None:
+    """Where their homeserver is down, ours waits for it at each query."""
+    cast.server.unreachable |= {OWNER, MALLORY}
+    said = [await cast.owner.say(ALL, "1"), await cast.mallory.say(ALL, "2")]
+    cast.server.asked.clear()
+    await cast.pod.crypto.expect(said)
+    for event in said:
+        await cast.pod.hear(event)
+    assert cast.server.asked.count("query") == 1
+
+
+async def test_where_the_devices_of_several_senders_cannot_be_had_at_once_each_is_asked_for(cast: Cast) -> None:
+    said = await cast.owner.say(ALL, "1")
+    cast.server.fail("query", HomeserverUnavailable("cut"))
+    await cast.pod.crypto.expect([said])
+    opening = await cast.pod.hear(said)
+    assert isinstance(opening, Opened)
+    assert opening.origin is Origin.DEVICE
+
+
 async def test_a_dead_token_is_never_taken_for_a_stranger(cast: Cast) -> None:
     said = await cast.owner.say(BOTH, "1")
     await cast.pod.sync()
