@@ -107,8 +107,11 @@ class SyncHandler(Protocol):
 class Opener(Protocol):
     """What opens encrypted events; `Crypto` fits it."""
 
-    async def take(self, response: Mapping[str, Any]) -> frozenset[RoomKey]:
-        """Take over what a response says of keys, before its rooms are read; returns the room keys that came."""
+    async def take(self, response: Mapping[str, Any], *, anew: bool) -> frozenset[RoomKey]:
+        """Take over what a response says of keys, before its rooms are read; returns the room keys that came.
+
+        `anew` says that it goes on from no earlier one: what changed since then it does not tell.
+        """
         ...
 
     async def expect(self, events: Collection[Mapping[str, Any]]) -> None:
@@ -229,7 +232,7 @@ class SyncLoop:
         heard = self._handler.rooms()
         if self._opener is not None:
             # The same response again brings no keys again: they are kept until what they open is handled.
-            self._new_keys |= await self._opener.take(response)
+            self._new_keys |= await self._opener.take(response, anew=self._since is None)
         parts = parts_of(response, heard)
         self._will_have_read = heard & (self._read | {part.room_id for part in parts})
         # What pages and decrypts takes its time, in which nothing may go out in clear any more.

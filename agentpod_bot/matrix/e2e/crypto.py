@@ -157,12 +157,15 @@ class Crypto:
         self._one_time_keys = count if isinstance(count, int) else None
         self._has_fallback_key = True if "fallback_keys" in body else self._has_fallback_key
 
-    async def take(self, response: Mapping[str, Any]) -> frozenset[RoomKey]:
+    async def take(self, response: Mapping[str, Any], *, anew: bool = False) -> frozenset[RoomKey]:
         """Take over what a sync response says of keys and devices, before its rooms are read.
 
         Returns the room keys that came. Raises `StoreUnavailable` where they cannot be
-        kept; the same response may come again.
+        kept; the same response may come again. One that begins `anew` does not tell whose
+        devices changed before.
         """
+        if anew:
+            self._devices.all_changed()
         lists = _object(response.get("device_lists"))
         changed = (*_list(lists.get("changed")), *_list(lists.get("left")))
         self._devices.changed({UserId(user_id) for user_id in changed if isinstance(user_id, str)})

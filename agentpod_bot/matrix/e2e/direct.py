@@ -63,9 +63,9 @@ class DirectChats:
         self._invited: dict[RoomId, None] = {}
         self._news = asyncio.Event()
 
-    async def take(self, response: Mapping[str, Any]) -> frozenset[RoomKey]:
+    async def take(self, response: Mapping[str, Any], *, anew: bool = False) -> frozenset[RoomKey]:
         """Take over what a response says of keys; then see what approvers say in rooms that are not configured."""
-        keys = await self._opener.take(response)
+        keys = await self._opener.take(response, anew=anew)
         rooms, configured = _object(response, "rooms"), self._configured()
         for room_id, room in _objects(_object(rooms, "invite")):
             if room_id not in configured and self._is_wanted(_object(room, "invite_state").get("events")):

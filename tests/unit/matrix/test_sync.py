@@ -89,6 +89,15 @@ async def test_an_unknown_position_is_dropped_once(errcode: str) -> None:
     assert clock.slept == [1.0, 2.0]
 
 
+async def test_that_a_response_goes_on_from_no_earlier_one_is_told_with_its_keys() -> None:
+    script = Script(answer("s1"), Refused("M_UNKNOWN_POS", status=400), answer("s2"), answer("s3"))
+    keys = Keys()
+    loop = SyncLoop(script, Keeping(frozenset({OPS})), StepClock(), jitter=lambda: 0.0, opener=keys)
+    async with running(loop):
+        await script.idle.wait()
+    assert keys.anew == [True, True, False]
+
+
 @pytest.mark.parametrize("refused", [Refused("M_FORBIDDEN", status=403), Refused("M_UNRECOGNIZED", status=400)])
 async def test_another_refusal_does_not_cost_the_position(refused: Refused) -> None:
     script = Script(refused, answer("s2"))
@@ -196,8 +205,10 @@ class Keys:
     def __init__(self) -> None:
         self.given: set[str] = set()
         self.expected: list[Any] = []
+        self.anew: list[bool] = []
 
-    async def take(self, response: Mapping[str, Any]) -> frozenset[tuple[RoomId, str]]:
+    async def take(self, response: Mapping[str, Any], *, anew: bool) -> frozenset[tuple[RoomId, str]]:
+        self.anew.append(anew)
         new = set(response.get("keys", ())) - self.given
         self.given |= new
         return frozenset((OPS, session_id) for session_id in new)

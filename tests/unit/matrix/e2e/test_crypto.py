@@ -125,11 +125,12 @@ async def test_what_one_device_encrypted_is_a_strangers_under_another_senders_na
     assert opening.origin is Origin.STRANGER
 
 
-async def test_a_device_that_its_owner_removed_is_a_strangers(cast: Cast) -> None:
+@pytest.mark.parametrize("anew", [False, True], ids=["told of", "not told of, where the position was lost"])
+async def test_a_device_that_its_owner_removed_is_a_strangers(cast: Cast, *, anew: bool) -> None:
     said = await cast.owner.say(BOTH, "1")
     assert isinstance(await cast.pod.hear(said), Opened)
     del cast.server.devices[OWNER]["PHONE"]
-    await cast.pod.sync(device_lists={"changed": [OWNER]})
+    await cast.pod.crypto.take({} if anew else {"device_lists": {"changed": [OWNER]}}, anew=anew)
     opening = await cast.pod.crypto.read(ROOM, said)
     assert isinstance(opening, Opened)
     assert opening.origin is Origin.STRANGER
