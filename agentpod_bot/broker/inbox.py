@@ -20,7 +20,7 @@ from agentpod_bot.broker.unreadable import KEPT_MS, became_readable
 from agentpod_bot.broker.votes import voters_in
 from agentpod_bot.broker.world import powers_at
 from agentpod_bot.core.policy import Trust
-from agentpod_bot.core.room import EncryptionOn, Membered, Membership, Replaced, RoomState
+from agentpod_bot.core.room import EncryptionOn, Membered, Membership, Redacted, Replaced, RoomState
 from agentpod_bot.core.trust import as_vouched
 from agentpod_bot.core.upgrades import Successor, Tombstone
 from agentpod_bot.errors import MatrixError, StoreUnavailable, Unavailable
@@ -145,7 +145,10 @@ class Inbox:
         if before is not None and not any(isinstance(event, Replaced) for event in new.timeline):
             tx.mark_replaced(part.room_id, _tombstone(before, room))
         now = replace(now, replaced=tx.is_replaced(part.room_id))  # what came before the tombstone was in time
+        redacted = {event.target for event in new.timeline if isinstance(event, Redacted)}
         for event in part.recovered:
+            if event.event_id in redacted:
+                continue  # it was taken back before anybody here could read it
             self._recover(tx, event, replace(room, replaced=now.replaced), after)
         if part.unread is not None:
             passed_over(tx, part.unread, room, after, self._means)

@@ -10,7 +10,7 @@ from agentpod_bot.broker.moving import show_moved
 from agentpod_bot.broker.others import DAY_MS, OTHERS_MS, keep_foreign, may_ask
 from agentpod_bot.broker.said_back import SaidBack
 from agentpod_bot.broker.scenes import in_room, lost_in, scene_of
-from agentpod_bot.broker.unreadable import came_unreadable
+from agentpod_bot.broker.unreadable import came_unreadable, taken_back
 from agentpod_bot.broker.votes import take, withdraw
 from agentpod_bot.core.copies import is_gone
 from agentpod_bot.core.ids import TxnId
@@ -110,6 +110,7 @@ class RoomEvents:
                 if question is not None:
                     self._redacted(tx, event, question, after)
                 self._file_redacted(tx, event, room)
+                taken_back(tx, room.room_id, target)
                 withdraw(tx, event, target, room, after=after, means=self._means)
                 for foreign in tx.foreign(room.room_id, since_ms=event.ts):
                     if foreign.event_id == target:

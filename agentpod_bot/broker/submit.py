@@ -94,6 +94,8 @@ def submit(
         means.chance.choose,
         taken=codes_taken(tx, world.policy.rooms_beside(route), world.policy, now_ms),
         names=_names(asked.options, (offered for question in in_room for offered in question.asked.offered)),
+        # Of a store that was lost or put back nobody knows which codes were given, and answered.
+        is_long=world.policy.is_strict(room),
     )
     revision = 1 if earlier is None else earlier.key.revision + 1
     salt = means.chance.hex(SALT_BITS)

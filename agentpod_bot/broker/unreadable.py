@@ -14,6 +14,7 @@ from agentpod_bot.core.scene import NamesLost, NamesOther, NamesQuestion
 
 if TYPE_CHECKING:
     from agentpod_bot.broker.change import After, Means
+    from agentpod_bot.core.ids import EventId, RoomId
     from agentpod_bot.core.room import RoomState, Undecryptable, UnreadNotice
     from agentpod_bot.core.scene import Scene
     from agentpod_bot.ports import Tx
@@ -62,6 +63,13 @@ def _told(event: Undecryptable, scene: Scene, back: SaidBack) -> UnreadNotice | 
             if len(theirs) == 1:
                 return back.undecryptable(event, theirs[0])
             return back.undecryptable_which(event, theirs) if theirs else None
+
+
+def taken_back(tx: Tx, room_id: RoomId, target: EventId) -> None:
+    """An event was redacted: where nobody could read it so far, it is nothing any more, also once its key comes."""
+    kept = tx.take_undecrypted(room_id, target)
+    if kept is not None:
+        became_readable(tx, kept)
 
 
 def became_readable(tx: Tx, kept: Undecrypted) -> None:

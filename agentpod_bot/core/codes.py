@@ -21,13 +21,21 @@ TRIES = {2: 60, 3: 60, 4: 600}
 """How often each length is tried; a room with few questions a day stays at two characters."""
 
 
-def fresh_code(choose: Callable[[str], str], *, taken: AbstractSet[Code], names: AbstractSet[str]) -> Code:
+LONGEST = max(TRIES)
+
+
+def fresh_code(
+    choose: Callable[[str], str], *, taken: AbstractSet[Code], names: AbstractSet[str], is_long: bool = False
+) -> Code:
     """Return a code that is none of `taken` and, folded, none of `names` (labels and ids of open questions).
 
-    `choose` picks one character of a string. Raises `Unavailable` where none was found.
+    `choose` picks one character of a string. With `is_long` it is one of the longest, of which
+    there are 47,610 and not 90: hardly one was ever another question's. Raises `Unavailable` where none was found.
     """
     busy = {code.casefold() for code in taken} | names
     for length, tries in TRIES.items():
+        if is_long and length < LONGEST:
+            continue
         for _ in range(tries):
             tail = "".join(choose(LETTERS + DIGITS) for _ in range(length - 2))
             code = Code(choose(LETTERS) + choose(DIGITS) + tail)

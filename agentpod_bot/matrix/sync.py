@@ -30,7 +30,7 @@ from agentpod_bot.matrix.response import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 
     from agentpod_bot.core.ids import EventId, RoomId, UserId
     from agentpod_bot.core.room import RoomEvent
@@ -108,8 +108,15 @@ class SyncHandler(Protocol):
 class Opener(Protocol):
     """What opens encrypted events; `Crypto` fits it."""
 
-    async def take(self, response: Mapping[str, Any]) -> frozenset[RoomKey]:
-        """Take over what a response says of keys, before its rooms are read; returns the room keys that came."""
+    async def take(self, response: Mapping[str, Any], *, anew: bool) -> frozenset[RoomKey]:
+        """Take over what a response says of keys, before its rooms are read; returns the room keys that came.
+
+        `anew` says that it goes on from no earlier one: what changed since then it does not tell.
+        """
+        ...
+
+    async def expect(self, events: Collection[Mapping[str, Any]]) -> None:
+        """Prepare for raw events that will be read next: whose devices have to be known is asked for at once."""
         ...
 
     async def read(self, room_id: RoomId, event: Mapping[str, Any]) -> Opening | None:
@@ -226,7 +233,7 @@ class SyncLoop:
         heard = self._handler.rooms()
         if self._opener is not None:
             # The same response again brings no keys again: they are kept until what they open is handled.
-            self._new_keys |= await self._opener.take(response)
+            self._new_keys |= await self._opener.take(response, anew=self._since is None)
         parts = parts_of(response, heard)
         self._will_have_read = heard & (self._read | {part.room_id for part in parts})
         # What pages and decrypts takes its time, in which nothing may go out in clear any more.
@@ -267,6 +274,7 @@ class SyncLoop:
         events = events_of(part, gap.events)
         openings: dict[EventId, Opening] = {}
         if self._opener is not None:
+            await self._opener.expect(events.values())
             for event_id, event in events.items():
                 opening = await self._opener.read(part.room_id, event)
                 if opening is not None:

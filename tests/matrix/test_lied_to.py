@@ -78,3 +78,17 @@ async def test_clear_text_said_to_be_from_before_the_room_was_encrypted_approves
         assert rig.hs.sent_by(rig.pod, kind="m.room.encrypted")
         await pod.parts.inbox.handle(forged(rig, question))
         assert (await pod.now(question)).is_open
+
+
+@pytest.mark.parametrize(
+    ("trust", "length"),
+    [(Trust.ALL, 2), (Trust.APPROVERS_VERIFIED, 4), (Trust.VERIFIED, 4)],
+    ids=str,
+)
+async def test_an_answer_that_was_read_before_the_store_was_lost_has_hardly_a_later_questions_code(
+    rig: Rig, trust: Trust, length: int
+) -> None:
+    """A homeserver could send its ciphertext once more, and nobody knows any longer that it was read."""
+    rig.policy = replace(rig.policy, trust=trust)
+    async with rig.run() as pod:
+        assert len((await pod.ask()).asked.code) == length

@@ -382,6 +382,48 @@ async def test_a_key_that_comes_after_the_notice_is_not_too_late_for_the_answer(
         assert decided.status is Status.DECIDED
 
 
+@pytest.mark.parametrize("away", [False, True], ids=["at once", "in one response with its key"])
+async def test_an_answer_that_was_taken_back_before_it_could_be_read_decides_nothing_when_its_key_comes(
+    rig: Rig, owner: E2EPerson, *, away: bool
+) -> None:
+    async with AsyncExitStack() as runs:
+        pod = await runs.enter_async_context(rig.run())
+        question = await pod.pending()
+        answer = await unread(rig, pod, owner, reply(question, "1"))
+        if away:
+            await runs.aclose()
+        taken_back = rig.hs.redact(rig.room, rig.owner, answer)
+        if not away:
+            await pod.handled(taken_back)
+        await owner.give_key(rig.room)
+        if away:
+            pod = await runs.enter_async_context(rig.run())
+        await pod.handled(await owner.send(rig.room, "what is that?"))
+        await later(rig, pod, UNREAD_WAIT_MS)
+        assert (await pod.now(question)).is_open
+        assert await told(rig, owner) == []
+        rig.clock.advance(1_000)
+        await owner.reply(rig.room, str(question.event_id), "2")
+        assert (await pod.when(question, lambda now: not now.is_open)).status is Status.DECIDED
+
+
+async def test_whoever_sends_an_answers_ciphertext_first_does_not_keep_the_answer_from_deciding(
+    rig: Rig, owner: E2EPerson
+) -> None:
+    """Another member got it sooner than the bot, which takes no ciphertext twice of one sender."""
+    async with rig.run() as pod:
+        question = await pod.pending()
+        await sees(owner, rig, "Permission needed")
+        rig.clock.advance(1_000)
+        answer = await owner.sealed(rig.room, {"msgtype": "m.text", "body": f"1 {question.asked.code}"})
+        await pod.handled(rig.hs.post(rig.room, rig.mallory, answer, kind="m.room.encrypted"))
+        assert (await pod.now(question)).is_open
+        await owner.send_raw(rig.room, answer)
+        decided = await pod.when(question, lambda now: not now.is_open)
+        assert decided.closing is not None
+        assert decided.closing.answered_by == rig.owner
+
+
 @pytest.mark.parametrize("is_listed", [True, False])
 async def test_what_another_account_said_unreadably_may_be_a_question_to_which_a_bare_answer_is(
     rig: Rig, owner: E2EPerson, clock: FakeClock, *, is_listed: bool

@@ -157,12 +157,15 @@ class Crypto:
         self._one_time_keys = count if isinstance(count, int) else None
         self._has_fallback_key = True if "fallback_keys" in body else self._has_fallback_key
 
-    async def take(self, response: Mapping[str, Any]) -> frozenset[RoomKey]:
+    async def take(self, response: Mapping[str, Any], *, anew: bool = False) -> frozenset[RoomKey]:
         """Take over what a sync response says of keys and devices, before its rooms are read.
 
         Returns the room keys that came. Raises `StoreUnavailable` where they cannot be
-        kept; the same response may come again.
+        kept; the same response may come again. One that begins `anew` does not tell whose
+        devices changed before.
         """
+        if anew:
+            self._devices.all_changed()
         lists = _object(response.get("device_lists"))
         changed = (*_list(lists.get("changed")), *_list(lists.get("left")))
         self._devices.changed({UserId(user_id) for user_id in changed if isinstance(user_id, str)})
@@ -183,6 +186,19 @@ class Crypto:
         self._work.set()
         return frozenset(received.room_keys)
 
+    async def expect(self, events: Collection[Mapping[str, Any]]) -> None:
+        """Have the devices of all who sent encrypted events asked for in one query.
+
+        The homeserver waits for others that are down, and would do so for one sender after
+        the other. Where it does not answer, each is asked for where their event is read.
+        """
+        senders = (event.get("sender") for event in events if event.get("type") == ENCRYPTED)
+        wanted = {UserId(sender) for sender in senders if isinstance(sender, str)} - {self.own.user_id}
+        try:
+            await self._devices.of(wanted)
+        except MatrixError as error:
+            log.warning("devices_not_current", error=error.code)
+
     async def read(self, room_id: RoomId, event: Mapping[str, Any]) -> Opening | None:
         """What became of an event of a room; None for one that came in clear.
 
@@ -199,7 +215,9 @@ class Crypto:
         if not isinstance(content, dict) or not isinstance(sender, str):
             return Unreadable()
         await self._know(UserId(sender))
-        found = await self.run(lambda machine: machine.decrypt(room_id, UserId(sender), content))
+        found = await self.run(
+            lambda machine: machine.decrypt(room_id, UserId(sender), content, is_verified=self.is_verified)
+        )
         match found:
             case NoKey():
                 now_ms = self._clock.now_ms()

@@ -66,6 +66,10 @@ class Devices:
             self._unreachable.pop(user_id, None)
             self._there.pop(user_id, None)
 
+    def all_changed(self) -> None:
+        """Nobody says of whom what is known is still so."""
+        self.changed(self._current | self._there.keys() | self._unreachable.keys())
+
     def has(self, device: Device) -> bool:
         """Whether an account is known to have this device now; asked by other threads, too."""
         return device in self._there.get(device.user_id, frozenset())

@@ -15,7 +15,7 @@ from agentpod_bot.core.ids import RoomId, UserId
 from agentpod_bot.errors import MatrixError, RateLimited, Refused, StoreUnavailable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterator, Mapping
 
     from agentpod_bot.matrix.opened import Opening
     from agentpod_bot.matrix.sync import Opener, RoomKey
@@ -63,9 +63,9 @@ class DirectChats:
         self._invited: dict[RoomId, None] = {}
         self._news = asyncio.Event()
 
-    async def take(self, response: Mapping[str, Any]) -> frozenset[RoomKey]:
+    async def take(self, response: Mapping[str, Any], *, anew: bool = False) -> frozenset[RoomKey]:
         """Take over what a response says of keys; then see what approvers say in rooms that are not configured."""
-        keys = await self._opener.take(response)
+        keys = await self._opener.take(response, anew=anew)
         rooms, configured = _object(response, "rooms"), self._configured()
         for room_id, room in _objects(_object(rooms, "invite")):
             if room_id not in configured and self._is_wanted(_object(room, "invite_state").get("events")):
@@ -88,6 +88,10 @@ class DirectChats:
             await self._opener.read(room_id, event)
         except (MatrixError, StoreUnavailable) as error:
             log.warning("direct_chat_unreadable", room_id=room_id, error=error.code)
+
+    async def expect(self, events: Collection[Mapping[str, Any]]) -> None:
+        """Prepare for raw events that will be read next."""
+        await self._opener.expect(events)
 
     async def read(self, room_id: RoomId, event: Mapping[str, Any]) -> Opening | None:
         """What became of a raw event; None for one that came in clear."""

@@ -45,6 +45,11 @@ CREATE TABLE device (
     deleted INTEGER NOT NULL, PRIMARY KEY (user_id, device_id)
 );
 """
+STRANGERS: Final = """
+SELECT rowid, {columns} FROM {table} WHERE sender_key != ? AND sender_key NOT IN (SELECT curve25519 FROM device)
+    ORDER BY rowid DESC LIMIT -1 OFFSET ?
+"""
+"""Beyond so many, the oldest that came from devices of which nobody told, not from this one's own."""
 KEY_REQUESTS: Final = """
 CREATE TABLE key_request (
     request_id TEXT PRIMARY KEY, room_id TEXT NOT NULL, session_id TEXT NOT NULL, user_id TEXT NOT NULL,
@@ -164,6 +169,20 @@ class KeysStore:
             session.pickle(self._vault.pickle_key),
         )
         self._change("INSERT OR REPLACE INTO room_key VALUES (?, ?, ?, ?, ?)", values)
+
+    def cut_strangers(self, own_key: str, *, at_most: int) -> tuple[list[tuple[str, str, str]], list[tuple[str, str]]]:
+        """Of devices that are not known, forget all but the newest room keys and Olm sessions.
+
+        Returns those that went: room, sender's key and session id; sender's key and session id.
+        """
+        room_keys = self._cut("room_key", "room_id, sender_key, session_id", own_key, at_most)
+        return room_keys, self._cut("olm_session", "sender_key, session_id", own_key, at_most)
+
+    def _cut(self, table: str, columns: str, own_key: str, at_most: int) -> list[Any]:
+        found = self._connection.execute(STRANGERS.format(columns=columns, table=table), (own_key, at_most)).fetchall()
+        for rowid, *_ in found:
+            self._change(f"DELETE FROM {table} WHERE rowid = ?", (rowid,))  # noqa: S608 - a table's name
+        return [tuple(each) for _, *each in found]
 
     def load_device_keys(self) -> DeviceStore:
         """Every device that is known, also those that are gone."""

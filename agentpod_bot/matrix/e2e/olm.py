@@ -13,6 +13,7 @@ from nio.events import RoomKeyEvent
 from agentpod_bot.core.ids import UserId
 from agentpod_bot.matrix.e2e.device_keys import MEGOLM, SenderKeys
 from agentpod_bot.matrix.e2e.key_requests import KeyRequests
+from agentpod_bot.matrix.events import identifier
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -92,6 +93,8 @@ class BotOlm(Olm):
     def _take_key(self, sender: str, sender_key: str, payload: dict[Any, Any]) -> KeyCame | None:
         """Take a room key, and wait for it no longer where it reads more than what was there."""
         content = payload["content"]
+        if identifier(content.get("room_id")) is None:
+            return None
         before = self._first_index(content.get("room_id"), sender_key, content.get("session_id"))
         event = self._handle_room_key_event(sender, sender_key, payload)
         if not isinstance(event, RoomKeyEvent):

@@ -13,7 +13,7 @@ from nio.responses import KeysClaimResponse
 
 from agentpod_bot.core.ids import RoomId, UserId
 from agentpod_bot.errors import HomeserverUnavailable
-from agentpod_bot.matrix.e2e.device_keys import keys_of
+from agentpod_bot.matrix.e2e.device_keys import is_like_key, keys_of
 from agentpod_bot.matrix.e2e.held import Held
 from agentpod_bot.matrix.e2e.olm import KeyCame, Told
 from agentpod_bot.matrix.e2e.to_device import Outgoing
@@ -21,6 +21,8 @@ from agentpod_bot.matrix.events import ENCRYPTED
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+
+    from nio.crypto.sessions import Session
 
     from agentpod_bot.core.ids import TxnId
     from agentpod_bot.matrix.e2e.device_keys import DeviceKeys
@@ -42,6 +44,13 @@ UNREADABLE: Final = (
     RecursionError,
 )
 """What is raised of a message that is not as it should be. Anybody can send one, of any depth."""
+
+MOST_OF_STRANGERS: Final = 2_000
+"""So many room keys, and sessions, of devices that are not known are kept; the newest.
+
+Anybody can send any number of them, under a new key each. Those of whoever is in a room are
+known once they were spoken to or heard; a key that went is asked for again.
+"""
 
 RoomKey = tuple[RoomId, str]
 """A room and the id of a session in it."""
@@ -68,20 +77,29 @@ class OlmSessions(Held):
 
         a vault that was brought back from a backup would go on with what was used up since.
         """
+        self._renewed: set[DeviceKeys] = set()
+        """Devices that were asked for a key to begin anew with since."""
+        self._begun_for: dict[str, DeviceKeys] = {}
+        """By a session's id: the device with whose one-time key this run began it.
+
+        Sessions go by the curve25519 key alone, which another device can name as its own:
+        what was begun with its keys the true one could not read.
+        """
         self._waiting: dict[TxnId, Outgoing] = {}
         """Messages that keep sessions alive, and were not sent yet."""
 
     def without_session(self, devices: Iterable[DeviceKeys]) -> tuple[DeviceKeys, ...]:
         """Those of the devices to which nothing can be encrypted yet."""
-        return tuple(device for device in devices if self._olm.session_store.get(device.curve25519) is None)
+        return tuple(device for device in devices if self._session_with(device) is None)
 
     def from_before(self, devices: Iterable[DeviceKeys]) -> tuple[DeviceKeys, ...]:
         """Those of the devices with which a session of an earlier run is used, until `renewed`."""
-        return tuple(device for device in devices if device.curve25519 in self._from_before)
+        before = (device for device in devices if device.curve25519 in self._from_before)
+        return tuple(device for device in before if device not in self._renewed)
 
     def renewed(self, devices: Iterable[DeviceKeys]) -> None:
         """They were asked for a key to begin anew with; one that had none goes on with the session of before."""
-        self._from_before -= {device.curve25519 for device in devices}
+        self._renewed.update(devices)
 
     def wedged(self) -> tuple[DeviceKeys, ...]:
         """Devices whose messages could not be read: they need a new session."""
@@ -95,6 +113,9 @@ class OlmSessions(Held):
         for user_id, devices in found.items():
             for device_id, keys in devices.items() if isinstance(devices, dict) else ():
                 one = KeysClaimResponse({user_id: {device_id: keys}}, {})
+                device = self._olm.device_store[user_id].get(device_id)
+                sessions = () if device is None else self._olm.session_store[device.curve25519]
+                before = {session.id for session in sessions}
                 try:
                     with self._kept():
                         self._olm.handle_response(one)
@@ -102,6 +123,13 @@ class OlmSessions(Held):
                     log.warning("one_time_key_unusable", user_id=user_id, device_id=device_id, why=type(error).__name__)
                 else:
                     self._queue()
+                    begun = (session.id for session in sessions if session.id not in before)
+                    self._begun_for |= {} if device is None else dict.fromkeys(begun, keys_of(device))
+
+    def _session_with(self, device: DeviceKeys) -> Session | None:
+        """The session in which a device is written to: not one that was begun with another's keys."""
+        sessions = self._olm.session_store[device.curve25519]
+        return next((each for each in sessions if self._begun_for.get(each.id, device) == device), None)
 
     def _queue(self) -> None:
         """Keep what nio wants to be sent where a failure of the file does not lose it: what it belongs to is kept."""
@@ -113,6 +141,7 @@ class OlmSessions(Held):
     def receive(self, events: Iterable[object]) -> Received:
         """Read the to-device events of a response, in order; one that cannot be read changes nothing."""
         received = Received()
+        has_encrypted = False
         with self._kept():
             for raw in events:
                 if not isinstance(raw, dict):
@@ -120,11 +149,28 @@ class OlmSessions(Held):
                 sender, kind, content = raw.get("sender"), raw.get("type"), raw.get("content")
                 if not isinstance(sender, str) or not isinstance(kind, str) or not isinstance(content, dict):
                     continue
-                if kind == ENCRYPTED:
-                    self._receive(raw, sender, received)
-                else:
+                if kind != ENCRYPTED:
                     received.others.append(Told(sender=UserId(sender), kind=kind, content=content, keys=None))
+                elif is_like_key(content.get("sender_key")):
+                    has_encrypted = True
+                    self._receive(raw, sender, received)
+            if has_encrypted:
+                self._cut_strangers()
         return received
+
+    def _cut_strangers(self) -> None:
+        room_keys, sessions = self._store.cut_strangers(self.own.curve25519, at_most=MOST_OF_STRANGERS)
+        for room_id, sender_key, session_id in room_keys:
+            of_room = self._olm.inbound_group_store[room_id]
+            of_room[sender_key].pop(session_id, None)
+            if not of_room[sender_key]:
+                del of_room[sender_key]
+        for sender_key, session_id in sessions:
+            kept = self._olm.session_store[sender_key]
+            kept[:] = [session for session in kept if session.id != session_id]
+        entries = self._olm.session_store._entries  # noqa: SLF001 - nio forgets no session, and makes a list for each key that it looks for
+        for sender_key in [key for key, kept in entries.items() if not kept]:
+            del entries[sender_key]
 
     def _receive(self, raw: dict[str, Any], sender: str, received: Received) -> None:
         try:
@@ -144,7 +190,7 @@ class OlmSessions(Held):
         with self._kept():
             for keys in devices:
                 device = self._olm.device_store[keys.user_id].get(keys.device_id)
-                session = self._olm.session_store.get(keys.curve25519)
+                session = self._session_with(keys)
                 if device is None or session is None or device.curve25519 != keys.curve25519:
                     continue  # it changed meanwhile; whoever asked sees that it is not among the messages
                 messages.setdefault(keys.user_id, {})[keys.device_id] = self._olm._olm_encrypt(  # noqa: SLF001 - nio offers no other way to encrypt for one device

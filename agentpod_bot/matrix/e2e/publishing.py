@@ -31,7 +31,7 @@ class Publishing(Held):
             if not account.shared:
                 body["device_keys"] = self.signed_device_keys()
             waiting = account.one_time_keys["curve25519"]
-            lacking = account.max_one_time_keys - (0 if one_time_keys is None else one_time_keys)
+            lacking = account.max_one_time_keys - max(0, one_time_keys or 0)  # a homeserver may say anything
             counted = one_time_keys is not None or not account.shared
             if not waiting and counted and lacking * 2 > account.max_one_time_keys:
                 account.generate_one_time_keys(lacking)

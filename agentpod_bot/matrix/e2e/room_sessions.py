@@ -19,7 +19,7 @@ from agentpod_bot.matrix.e2e.key_requests import KEPT_MS, KeyRequest, Rate, Stag
 from agentpod_bot.matrix.opened import NoKey, Unreadable
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from nio.crypto.sessions import InboundGroupSession
 
@@ -112,21 +112,33 @@ class RoomSessions(Held):
             raise HomeserverUnavailable("the room's session ended meanwhile; a new key has to be sent first") from error
         return encrypted if relation is None else encrypted | {"m.relates_to": relation}
 
-    def decrypt(self, room_id: RoomId, sender: UserId, content: Mapping[str, Any]) -> Clear | NoKey | Unreadable:
-        """Read the content of an `m.room.encrypted` event of a room."""
+    def decrypt(
+        self, room_id: RoomId, sender: UserId, content: Mapping[str, Any], *, is_verified: Callable[[DeviceKeys], bool]
+    ) -> Clear | NoKey | Unreadable:
+        """Read the content of an `m.room.encrypted` event of a room.
+
+        Several devices may have given the same key, each as its own. Those of the sender go
+        before all others, and verified ones before the rest: no other one's key is used then.
+        """
         session_id, ciphertext = content.get("session_id"), content.get("ciphertext")
         if content.get("algorithm") != MEGOLM or not is_like_key(session_id) or not isinstance(ciphertext, str):
             return Unreadable()
-        found = self._room_key_for(room_id, session_id, sender)
-        if found is None:
-            return NoKey(session_id)
-        session, device = found
-        try:
-            plaintext, index = session.decrypt(ciphertext)
-        except vodozemac.MegolmDecryptionException:
-            return NoKey(session_id)  # from before the first message that this key can read, perhaps
-        except (vodozemac.DecodeException, ValueError):
-            return Unreadable()
+        found = tuple(self._room_keys_for(room_id, session_id, sender))
+        of_sender = tuple((session, device) for session, device in found if device is not None)
+        verified = tuple((session, device) for session, device in of_sender if is_verified(device))
+        for session, device in verified or of_sender or found:
+            try:
+                plaintext, index = session.decrypt(ciphertext)
+            except vodozemac.MegolmDecryptionException:
+                continue  # from before the first message that this key can read, perhaps
+            except (vodozemac.DecodeException, ValueError):
+                return Unreadable()
+            return self._read(room_id, sender, plaintext, device=device, of=f"{session_id} {index}")
+        return NoKey(session_id)
+
+    def _read(
+        self, room_id: RoomId, sender: UserId, plaintext: str, *, device: DeviceKeys | None, of: str
+    ) -> Clear | Unreadable:
         try:
             inside = json.loads(plaintext)
         except (ValueError, RecursionError):
@@ -136,7 +148,8 @@ class RoomSessions(Held):
         kind, said = inside.get("type"), inside.get("content")
         if not isinstance(kind, str) or not isinstance(said, dict):
             return Unreadable()
-        what = hashlib.sha256(f"{session_id} {index}".encode()).hexdigest()
+        # Whoever says once more what somebody else said uses up nothing of theirs.
+        what = hashlib.sha256(f"{of} {sender}".encode("utf-8", "surrogatepass")).hexdigest()
         return Clear(kind=kind, content=said, device=device, ciphertext=what)
 
     def request_key(self, room_id: RoomId, sender: UserId, content: Mapping[str, Any], now_ms: int) -> bool:
@@ -161,19 +174,13 @@ class RoomSessions(Held):
             self._olm.key_requests.add(request)
         return True
 
-    def _room_key_for(
+    def _room_keys_for(
         self, room_id: RoomId, session_id: str, sender: UserId
-    ) -> tuple[InboundGroupSession, DeviceKeys | None] | None:
-        """The key of a session, and the device of `sender` that made it; None for the device where none did."""
-        first: InboundGroupSession | None = None
+    ) -> Iterator[tuple[InboundGroupSession, DeviceKeys | None]]:
+        """Each key of a session, and the device of `sender` that gave it as its own; None where none did."""
         for sessions in self._olm.inbound_group_store[room_id].values():
-            session = sessions.get(session_id)
-            if session is None:
-                continue
-            if (device := self._maker(session, sender)) is not None:
-                return session, device
-            first = first or session
-        return None if first is None else (first, None)
+            if (session := sessions.get(session_id)) is not None:
+                yield session, self._maker(session, sender)
 
     def _maker(self, session: InboundGroupSession, sender: UserId) -> DeviceKeys | None:
         own = self.own

@@ -62,6 +62,8 @@ class Session:
     has_key: dict[DeviceKeys, int] = field(default_factory=dict)
     """Devices that were given the key, and from which message on."""
     giving: OnTheWay | None = None
+    refused: set[DeviceKeys] = field(default_factory=set)
+    """Devices whose key the homeserver did not take, as it says: it had it in its hands."""
     given_again: set[DeviceKeys] = field(default_factory=set)
     told: set[DeviceKeys] = field(default_factory=set)
     """Devices that were told that they do not get it."""
@@ -70,7 +72,8 @@ class Session:
     @property
     def readers(self) -> AbstractSet[DeviceKeys]:
         """Devices that may have the key."""
-        return self.has_key.keys() | (set() if self.giving is None else self.giving.devices.keys())
+        on_the_way = set() if self.giving is None else self.giving.devices.keys()
+        return self.has_key.keys() | on_the_way | self.refused
 
 
 @dataclass(slots=True)
@@ -171,6 +174,7 @@ class Sharing:
         try:
             await send(self._requests, session.giving.outgoing)
         except Refused:
+            session.refused |= session.giving.devices.keys()
             session.giving = None
             raise
         session.has_key |= session.giving.devices

@@ -22,6 +22,14 @@ def test_a_code_has_two_to_four_characters_a_letter_a_digit_and_no_look_alike(se
     assert not set(code) & set("01258BILOSUVZ")
 
 
+@given(st.integers())
+def test_a_code_that_an_approval_stands_on_is_one_of_the_longest(seed: int) -> None:
+    code = fresh_code(random.Random(seed).choice, taken=frozenset(), names=frozenset(), is_long=True)
+    assert len(code) == 4
+    assert code[0] in LETTERS
+    assert code[1] in DIGITS
+
+
 def test_a_code_is_none_that_is_taken_and_no_label_or_id() -> None:
     two = [Code(a + b) for a, b in product(LETTERS, DIGITS)]
     taken, free = frozenset(two[1:]), two[0]

@@ -15,7 +15,7 @@ from agentpod_bot.matrix.sync import POLL_MS, SyncLoop
 from tests.matrix.loop_parts import Memory, StepClock, loop_of, running
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     from agentpod_bot.core.ids import EventId
     from agentpod_bot.matrix.opened import Opening
@@ -87,6 +87,15 @@ async def test_an_unknown_position_is_dropped_once(errcode: str) -> None:
     await ran(script, Memory(frozenset({OPS}), where="old"), clock)
     assert [since for since, _ in script.asked] == ["old", None, None, "s2"]
     assert clock.slept == [1.0, 2.0]
+
+
+async def test_that_a_response_goes_on_from_no_earlier_one_is_told_with_its_keys() -> None:
+    script = Script(answer("s1"), Refused("M_UNKNOWN_POS", status=400), answer("s2"), answer("s3"))
+    keys = Keys()
+    loop = SyncLoop(script, Keeping(frozenset({OPS})), StepClock(), jitter=lambda: 0.0, opener=keys)
+    async with running(loop):
+        await script.idle.wait()
+    assert keys.anew == [True, True, False]
 
 
 @pytest.mark.parametrize("refused", [Refused("M_FORBIDDEN", status=403), Refused("M_UNRECOGNIZED", status=400)])
@@ -195,11 +204,17 @@ class Keys:
 
     def __init__(self) -> None:
         self.given: set[str] = set()
+        self.expected: list[Any] = []
+        self.anew: list[bool] = []
 
-    async def take(self, response: Mapping[str, Any]) -> frozenset[tuple[RoomId, str]]:
+    async def take(self, response: Mapping[str, Any], *, anew: bool) -> frozenset[tuple[RoomId, str]]:
+        self.anew.append(anew)
         new = set(response.get("keys", ())) - self.given
         self.given |= new
         return frozenset((OPS, session_id) for session_id in new)
+
+    async def expect(self, events: Collection[Mapping[str, Any]]) -> None:
+        self.expected.append([event["event_id"] for event in events])
 
     async def read(self, _room_id: RoomId, event: Mapping[str, Any]) -> Opening | None:
         if event["type"] != "m.room.encrypted":
@@ -253,6 +268,16 @@ async def test_keys_that_came_open_what_was_kept_also_where_the_response_has_to_
     recovered = [[event.event_id for room in batch.rooms for event in room.recovered] for batch in memory.batches]
     assert recovered == [[], ["$lost"], []]
     assert memory.looked_for == [None, frozenset({(OPS, "s")}), frozenset({(OPS, "s")})]
+
+
+async def test_what_is_read_of_a_room_is_prepared_for_all_together() -> None:
+    timeline = {"timeline": {"events": [sealed("$1", "s"), sealed("$2", "s")]}}
+    keys = Keys()
+    script = Script(answer("s2") | {"rooms": {"join": {OPS: timeline}}})
+    loop = SyncLoop(script, Keeping(frozenset({OPS})), StepClock(), jitter=lambda: 0.0, opener=keys)
+    async with running(loop):
+        await script.idle.wait()
+    assert keys.expected == [["$1", "$2"]]
 
 
 async def test_what_switches_encryption_on_is_told_before_anything_of_the_response_is_paged_or_read() -> None:

@@ -14,16 +14,18 @@ import pytest
 from agentpod_bot.core.ids import RoomId
 from agentpod_bot.core.room import Origin
 from agentpod_bot.errors import CryptoStoreRefused, HomeserverUnavailable, StoreUnavailable, TokenRefused
+from agentpod_bot.matrix.e2e import olm_sessions
 from agentpod_bot.matrix.e2e.device_keys import OLM, SenderKeys
 from agentpod_bot.matrix.e2e.to_device import Outgoing
 from agentpod_bot.matrix.opened import NoKey, Opened, Unreadable
 from tests.fakes import FakeClock
-from tests.unit.matrix.e2e.key_server import MALLORY, OWNER, POD, ROOM, KeyServer, device, sealed_room
+from tests.unit.matrix.e2e.key_server import MALLORY, OWNER, POD, ROOM, KeyServer, Requests, device, sealed_room
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
+    from agentpod_bot.core.ids import UserId
     from agentpod_bot.matrix.e2e.machine import Machine
     from tests.unit.matrix.e2e.key_server import Device
 
@@ -123,24 +125,50 @@ async def test_what_one_device_encrypted_is_a_strangers_under_another_senders_na
     assert opening.origin is Origin.STRANGER
 
 
-async def test_a_device_that_its_owner_removed_is_a_strangers(cast: Cast) -> None:
+@pytest.mark.parametrize("anew", [False, True], ids=["told of", "not told of, where the position was lost"])
+async def test_a_device_that_its_owner_removed_is_a_strangers(cast: Cast, *, anew: bool) -> None:
     said = await cast.owner.say(BOTH, "1")
     assert isinstance(await cast.pod.hear(said), Opened)
     del cast.server.devices[OWNER]["PHONE"]
-    await cast.pod.sync(device_lists={"changed": [OWNER]})
+    await cast.pod.crypto.take({} if anew else {"device_lists": {"changed": [OWNER]}}, anew=anew)
     opening = await cast.pod.crypto.read(ROOM, said)
     assert isinstance(opening, Opened)
     assert opening.origin is Origin.STRANGER
 
 
+async def claim_key(cast: Cast) -> None:
+    """Have the third person's device name the owner's curve25519 key as its own."""
+    claims = cast.server.devices[MALLORY]["EVIL"]
+    claims["keys"]["curve25519:EVIL"] = cast.owner.own.curve25519
+    del claims["signatures"]
+    signature = await cast.mallory.crypto.sign(_canonical(claims))
+    claims["signatures"] = {MALLORY: {"ed25519:EVIL": signature}}
+
+
+@pytest.mark.parametrize("first", [OWNER, MALLORY])
+async def test_a_device_that_claims_anothers_key_keeps_it_from_reading_nothing(
+    cast: Cast, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: UserId
+) -> None:
+    """It has one-time keys of its own, with which nobody but the two of them together could read."""
+
+    def claimed(requests: Requests, body: dict[str, Any]) -> dict[str, Any]:
+        claims = body["one_time_keys"]
+        in_order = sorted(claims, key=lambda user_id: user_id != first)
+        return answer(requests, {"one_time_keys": {user_id: claims[user_id] for user_id in in_order}})
+
+    answer = Requests._claim
+    monkeypatch.setattr(Requests, "_claim", claimed)
+    await claim_key(cast)
+    assert isinstance(await cast.owner.hear(await cast.pod.say(ALL, "a question")), Opened)
+    await cast.pod.keys.close()
+    async with device(cast.server, tmp_path, POD, "POD", make=False) as again:
+        assert isinstance(await cast.owner.hear(await again.say(ALL, "another one")), Opened)
+
+
 async def test_a_device_that_claims_anothers_key_vouches_for_nothing_of_it(cast: Cast) -> None:
     """Keys of a device are signed by its own key alone: a second device can name the first one's curve25519 key."""
     said = await cast.owner.say(BOTH, "1")
-    stolen = cast.server.devices[MALLORY]["EVIL"]
-    stolen["keys"]["curve25519:EVIL"] = cast.owner.own.curve25519
-    del stolen["signatures"]
-    signature = await cast.mallory.crypto.sign(_canonical(stolen))
-    stolen["signatures"] = {MALLORY: {"ed25519:EVIL": signature}}
+    await claim_key(cast)
     opening = await cast.pod.hear(said | {"sender": MALLORY})
     assert isinstance(opening, Opened)
     assert opening.origin is Origin.STRANGER
@@ -281,25 +309,20 @@ async def test_a_forwarded_key_that_nobody_asked_for_is_not_taken(cast: Cast) ->
     assert isinstance(await cast.pod.crypto.read(ROOM, said), NoKey)
 
 
+async def hand_on(to: Device, by: Device, key: dict[str, Any]) -> None:
+    """Have a device give a room key that it did not make as its own."""
+    await by.crypto.devices_of(to.own.user_id)
+    await by.crypto._devices.with_session([to.own])
+    messages = await by.crypto.run(lambda m: m.encrypt_for([to.own], "m.room_key", key))
+    await by.crypto.send_to_device(Outgoing("m.room.encrypted", messages))
+
+
 async def test_a_claim_on_a_session_does_not_keep_its_maker_out_even_after_a_restart(
     cast: Cast, tmp_path: Path
 ) -> None:
     said = await cast.owner.say(ALL, "1")
     (room_key,) = cast.server.waiting.pop((POD, "POD"))
-    await cast.mallory.sync()
-    stolen = await cast.mallory.crypto.run(
-        lambda m: next(s for s in m._olm.inbound_group_store if s.id == said["content"]["session_id"])
-    )
-    claim = {
-        "algorithm": "m.megolm.v1.aes-sha2",
-        "room_id": ROOM,
-        "session_id": stolen.id,
-        "session_key": await cast.owner.crypto.run(lambda m: m.room_key(ROOM)["session_key"]),
-    }
-    await cast.mallory.crypto.devices_of(POD)
-    await cast.mallory.crypto._devices.with_session([cast.pod.own])
-    messages = await cast.mallory.crypto.run(lambda m: m.encrypt_for([cast.pod.own], "m.room_key", claim))
-    await cast.mallory.crypto.send_to_device(Outgoing("m.room.encrypted", messages))
+    await hand_on(cast.pod, cast.mallory, await cast.owner.crypto.run(lambda m: m.room_key(ROOM)))
     cast.server.waiting[POD, "POD"].append(room_key)
     opening = await cast.pod.hear(said)
     assert isinstance(opening, Opened)
@@ -309,6 +332,56 @@ async def test_a_claim_on_a_session_does_not_keep_its_maker_out_even_after_a_res
         opening = await again.hear(said)
         assert isinstance(opening, Opened)
         assert opening.origin is Origin.DEVICE
+
+
+async def test_a_verified_devices_words_stay_its_own_where_another_of_the_account_handed_its_key_on(
+    cast: Cast, tmp_path: Path
+) -> None:
+    cast.pod.verdicts.verified.add(cast.owner.own.ed25519)
+    async with device(cast.server, tmp_path, OWNER, "OTHER") as other:
+        said = await cast.owner.say(ALL, "1")
+        (room_key,) = cast.server.waiting.pop((POD, "POD"))
+        await hand_on(cast.pod, other, await cast.owner.crypto.run(lambda m: m.room_key(ROOM)))
+        cast.server.waiting[POD, "POD"].append(room_key)
+        opening = await cast.pod.hear(said)
+    assert isinstance(opening, Opened)
+    assert opening.origin is Origin.VERIFIED
+    assert opening.device == cast.owner.own.named
+
+
+@pytest.mark.parametrize("is_verified", [True, False])
+async def test_a_key_that_another_device_handed_on_too_late_hides_nothing_of_the_one_that_was_there(
+    cast: Cast, tmp_path: Path, *, is_verified: bool
+) -> None:
+    async with device(cast.server, tmp_path, OWNER, "OTHER") as other:
+        cast.pod.verdicts.verified |= {other.own.ed25519, cast.owner.own.ed25519} if is_verified else set()
+        assert isinstance(await cast.pod.hear(await other.say(ALL, "hello")), Opened)
+        said = await cast.owner.say(ALL, "1")
+        await cast.pod.sync()
+        await hand_on(cast.pod, other, await cast.owner.crypto.run(lambda m: m.room_key(ROOM)))
+        opening = await cast.pod.hear(said)
+    assert isinstance(opening, Opened)
+    assert opening.device == cast.owner.own.named
+
+
+async def test_a_key_that_a_stranger_handed_on_is_not_used_where_its_maker_gave_it(cast: Cast) -> None:
+    """It may read more: that is nobody's word, and the maker's key for it may still come."""
+    without_pod = sealed_room(OWNER, MALLORY)
+    await cast.owner.say(without_pod, "0")
+    key = await cast.owner.crypto.run(lambda m: m.room_key(ROOM))
+    said = await cast.owner.say(without_pod, "1")
+    await cast.owner.say(ALL, "2")
+    await hand_on(cast.pod, cast.mallory, key)
+    assert isinstance(await cast.pod.hear(said), NoKey)
+
+
+async def test_what_another_account_says_once_more_uses_up_nothing_of_whoever_said_it(cast: Cast) -> None:
+    said = await cast.owner.say(ALL, "1")
+    copied = await cast.pod.hear(said | {"event_id": "$copied", "sender": MALLORY})
+    original = await cast.pod.hear(said)
+    assert isinstance(copied, Opened)
+    assert isinstance(original, Opened)
+    assert copied.ciphertext != original.ciphertext
 
 
 @pytest.mark.parametrize(
@@ -341,6 +414,53 @@ async def test_a_message_to_the_device_that_cannot_be_decrypted_changes_nothing(
     event = {"type": "m.room.encrypted", "sender": OWNER, "content": content}
     assert await cast.pod.crypto.take({"to_device": {"events": [event]}}) == frozenset()
     assert isinstance(await cast.pod.hear(await cast.owner.say(BOTH, "1")), Opened)
+
+
+async def test_of_devices_that_nobody_knows_only_so_much_is_kept_and_nothing_of_others_goes_for_it(
+    cast: Cast, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(olm_sessions, "MOST_OF_STRANGERS", 2)
+    known = await cast.owner.say(BOTH, "1")
+    await cast.pod.crypto.devices_of(OWNER)
+    await cast.pod.say(BOTH, "a question")
+    said = []
+    for number in range(4):
+        async with device(cast.server, tmp_path, MALLORY, f"NEW{number}") as stranger:
+            said.append(await stranger.say(sealed_room(POD), "hello"))
+        cast.server.waiting[POD, "POD"].append(_olm_of(f"never seen {number}"))
+        await cast.pod.sync()
+
+    def kept(machine: Machine) -> tuple[int, int, int]:
+        [[keys]] = machine._store._connection.execute("SELECT count(*) FROM room_key")
+        [[sessions]] = machine._store._connection.execute("SELECT count(*) FROM olm_session")
+        assert keys == sum(1 for _ in machine._olm.inbound_group_store)
+        assert sessions == sum(1 for _ in machine._olm.session_store)
+        return keys, sessions, len(list(machine._olm.session_store.items()))
+
+    keys, sessions, senders = await cast.pod.crypto.run(kept)
+    assert keys == 2 + 2, "the bot's own, the owner's, and two of strangers"
+    assert sessions == 2 + 2, "with the owner one each way, and two of strangers"
+    assert senders == 1 + 2
+    await cast.pod.keys.close()
+    async with device(cast.server, tmp_path, POD, "POD", make=False) as again:
+        read = [isinstance(await again.hear(event), Opened) for event in (known, *said)]
+    assert read == [True, False, False, True, True]
+
+
+async def test_a_key_for_what_is_no_room_is_not_kept(cast: Cast) -> None:
+    await cast.owner.say(BOTH, "1")
+    key = await cast.owner.crypto.run(lambda m: m.room_key(ROOM)) | {"room_id": "!" + "r" * 300}
+    cast.server.waiting.pop((POD, "POD"))
+    await hand_on(cast.pod, cast.owner, key)
+    assert await cast.pod.sync() == frozenset()
+    assert await cast.pod.crypto.run(lambda m: list(m._olm.inbound_group_store)) == []
+
+
+def _olm_of(sender_key: str) -> dict[str, Any]:
+    """A message of some device that cannot be read."""
+    key = base64.b64encode(sender_key.encode().ljust(32)).decode().rstrip("=")
+    content = {"algorithm": OLM, "sender_key": key, "ciphertext": {}}
+    return {"type": "m.room.encrypted", "sender": MALLORY, "content": content}
 
 
 async def test_a_response_that_comes_again_changes_nothing(cast: Cast) -> None:
@@ -483,6 +603,26 @@ async def test_a_sender_whose_devices_cannot_be_asked_for_is_waited_for_a_while_
     assert isinstance(opening, Opened)
     assert opening.origin is Origin.STRANGER
     opening = await cast.pod.crypto.read(ROOM, said)
+    assert isinstance(opening, Opened)
+    assert opening.origin is Origin.DEVICE
+
+
+async def test_the_devices_of_several_senders_are_asked_for_at_once(cast: Cast) -> None:
+    """Where their homeserver is down, ours waits for it at each query."""
+    cast.server.unreachable |= {OWNER, MALLORY}
+    said = [await cast.owner.say(ALL, "1"), await cast.mallory.say(ALL, "2")]
+    cast.server.asked.clear()
+    await cast.pod.crypto.expect(said)
+    for event in said:
+        await cast.pod.hear(event)
+    assert cast.server.asked.count("query") == 1
+
+
+async def test_where_the_devices_of_several_senders_cannot_be_had_at_once_each_is_asked_for(cast: Cast) -> None:
+    said = await cast.owner.say(ALL, "1")
+    cast.server.fail("query", HomeserverUnavailable("cut"))
+    await cast.pod.crypto.expect([said])
+    opening = await cast.pod.hear(said)
     assert isinstance(opening, Opened)
     assert opening.origin is Origin.DEVICE
 
@@ -686,6 +826,16 @@ async def test_a_count_that_is_not_told_as_zero_counts_as_zero(cast: Cast) -> No
     async with upkeep(cast.pod):
         await cast.pod.sync(device_one_time_keys_count={})
         await until(lambda: cast.server.one_time[POD, "POD"])
+
+
+@pytest.mark.parametrize("count", [-(10**9), -(10**30)])
+async def test_a_count_below_zero_counts_as_zero(cast: Cast, count: int) -> None:
+    """Nobody has so many keys made that nothing else is done, or so many that there is no such number."""
+    before = len(cast.server.one_time[POD, "POD"])
+    cast.server.one_time[POD, "POD"].clear()
+    async with upkeep(cast.pod):
+        await cast.pod.sync(device_one_time_keys_count={"signed_curve25519": count})
+        await until(lambda: len(cast.server.one_time[POD, "POD"]) == before)
 
 
 async def test_a_used_fallback_key_is_followed_by_another(cast: Cast) -> None:

@@ -11,7 +11,7 @@ from agentpod_bot.matrix.e2e.direct import MOST_INVITED, DirectChats
 from tests.fakes import FakeClock
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
 POD, OWNER, MALLORY = (UserId(f"@{name}:example.org") for name in ("pod", "owner", "mallory"))
 OPS, DIRECT = RoomId("!ops:example.org"), RoomId("!direct:example.org")
@@ -34,9 +34,12 @@ class Bot:
             configured=lambda: frozenset({OPS}),
         )
 
-    async def take(self, _response: Mapping[str, Any]) -> frozenset[tuple[RoomId, str]]:
-        self.did.append("keys")
+    async def take(self, _response: Mapping[str, Any], *, anew: bool) -> frozenset[tuple[RoomId, str]]:
+        self.did.append("keys anew" if anew else "keys")
         return KEYS
+
+    async def expect(self, events: Collection[Mapping[str, Any]]) -> None:
+        self.did.append(["expects", *(event["event_id"] for event in events)])
 
     async def read(self, room_id: RoomId, event: Mapping[str, Any]) -> None:
         self.did.append((room_id, event["event_id"]))
@@ -151,3 +154,11 @@ async def test_a_direct_chat_that_cannot_be_read_loses_no_key_of_another_room(
     event = {"event_id": "$asks", "sender": OWNER, "type": "m.room.encrypted", "content": {}}
     joined = {DIRECT: {"timeline": {"events": [event]}}}
     assert await bot.chats.take({"rooms": {"join": joined}}) == KEYS
+
+
+async def test_what_comes_of_the_configured_rooms_is_passed_on_as_it_is() -> None:
+    bot = Bot()
+    await bot.chats.take({}, anew=True)
+    await bot.chats.expect([{"event_id": "$1"}])
+    await bot.chats.read(OPS, {"event_id": "$1"})
+    assert bot.did == ["keys anew", ["expects", "$1"], (OPS, "$1")]

@@ -323,6 +323,30 @@ async def test_a_refused_key_is_encrypted_anew(cast: Cast) -> None:
     assert await cast.hears("said")
 
 
+async def test_a_device_whose_key_was_refused_and_passed_on_all_the_same_reads_nothing_once_it_is_gone(
+    cast: Cast, tmp_path: Path
+) -> None:
+    async with device(cast.server, tmp_path, OWNER, "LOST") as lost:
+        ask_for = cast.pod.requests.ask_for
+
+        async def lying(method: str, path: str, body: dict[str, object]) -> dict[str, object]:
+            answer = await ask_for(method, path, body)
+            if "sendToDevice" in path:
+                raise Refused("M_FORBIDDEN", status=403)
+            return answer
+
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(cast.pod.requests, "ask_for", lying)
+            with pytest.raises(HomeserverUnavailable):
+                await cast.pod.say(BOTH, "not said")
+        assert came(cast.server, "LOST") == ["m.room.encrypted"]
+        del cast.server.devices[OWNER]["LOST"]
+        await cast.pod.sync(device_lists={"changed": [OWNER]})
+        said = await cast.pod.say(BOTH, "said")
+        assert isinstance(await lost.hear(said), NoKey)
+        assert isinstance(await cast.owner.hear(said), Opened)
+
+
 async def test_that_a_device_gets_no_key_is_told_once_even_if_the_answer_was_cut(tmp_path: Path) -> None:
     server = KeyServer()
     async with (
