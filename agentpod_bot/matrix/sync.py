@@ -183,6 +183,8 @@ class SyncLoop:
         self._renew = renew
         self._opener = opener
         self._new_keys: frozenset[RoomKey] = frozenset()
+        self._gaps: dict[tuple[RoomId, str | None], Gap] = {}
+        """Those of a response that is asked for again, by room and end: one fault has no other room paged anew."""
         self._read: frozenset[RoomId] = frozenset()
         """Rooms of which this process has read everything since some event."""
         self._will_have_read = self._read
@@ -265,12 +267,7 @@ class SyncLoop:
         gap = Gap()
         # What was said in a room while it was not in the configuration no response ever brings.
         if part.limited or part.room_id not in self._read:
-            gap = await missing(
-                self._source,
-                part,
-                newest_seen=await self._handler.newest_seen(part.room_id),
-                oldest_open_ts=await self._handler.oldest_open_ts(part.room_id),
-            )
+            gap = await self._gap(part)
         events = events_of(part, gap.events)
         openings: dict[EventId, Opening] = {}
         if self._opener is not None:
@@ -283,6 +280,19 @@ class SyncLoop:
         if gap.is_cut:
             return replace(batch, unread=Unread(next(map(ts_of, events.values()), None)))
         return batch
+
+    async def _gap(self, part: Part) -> Gap:
+        """What is missing before a part. It is the same where the part that is asked for again begins there, too."""
+        place = part.room_id, part.prev_batch
+        gap = None if part.prev_batch is None else self._gaps.get(place)
+        if gap is None:
+            gap = self._gaps[place] = await missing(
+                self._source,
+                part,
+                newest_seen=await self._handler.newest_seen(part.room_id),
+                oldest_open_ts=await self._handler.oldest_open_ts(part.room_id),
+            )
+        return gap
 
     async def _recovered(self, opener: Opener, rooms: list[RoomBatch], keys: frozenset[RoomKey]) -> list[RoomBatch]:
         """The rooms with what can be read now of earlier responses. After a start everything is tried again."""
@@ -310,6 +320,7 @@ class SyncLoop:
         self._since = batch.next_batch
         self._read = self._will_have_read
         self._new_keys = frozenset()
+        self._gaps.clear()
         self.last_good_sync = self._clock.monotonic()
         if self._asked == self._begun:
             self.first_sync_done.set()

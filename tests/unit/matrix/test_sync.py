@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytest
 
@@ -135,6 +135,31 @@ async def test_a_memory_that_cannot_be_read_is_asked_again() -> None:
     await ran(script, memory, clock)
     assert [since for since, _ in script.asked] == ["s1", "s1", "s2"]
     assert len(memory.batches) == 1
+
+
+async def test_a_fault_in_one_room_has_no_other_room_paged_back_anew() -> None:
+    """In bad weather a response with many gaps would never be handled otherwise."""
+    beside = RoomId("!beside")
+
+    class Paged(Script):
+        pages: ClassVar[list[str]] = []
+
+        async def messages(self, room_id: RoomId, *_args: Any, **_kwargs: Any) -> dict[str, Any]:
+            self.pages.append(room_id)
+            if self.pages.count(beside) == 1 and room_id == beside:
+                raise HomeserverUnavailable("cut")
+            return {"chunk": []}
+
+    def limited(position: str) -> dict[str, Any]:
+        timeline = {"events": [], "limited": True, "prev_batch": f"before {position}"}
+        return {
+            "next_batch": position,
+            "rooms": {"join": {room_id: {"timeline": timeline} for room_id in (OPS, beside)}},
+        }
+
+    script = Paged(limited("s2"), limited("s2"), limited("s3"))
+    await ran(script, Memory(frozenset({OPS, beside}), oldest_open={OPS: 0, beside: 0}))
+    assert script.pages == [OPS, beside, beside, OPS, beside]
 
 
 async def test_what_a_response_released_runs_before_the_next_sync_is_asked_for() -> None:
