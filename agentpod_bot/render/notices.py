@@ -47,7 +47,7 @@ def which_one(
     questions: Sequence[Question], *, now_ms: int, reply_to: EventId, thread: EventId | None = None
 ) -> dict[str, Any]:
     """Ask which of these open questions an answer is for."""
-    lines = [sentences.which_one(), *_listed(questions, now_ms), *_more(questions)]
+    lines = [sentences.which_one(is_only=len(questions) == 1), *_listed(questions, now_ms), *_more(questions)]
     if questions:
         lines.append(sentences.how_with_code(questions[0].asked.code))
     return notice("\n".join(lines), reply_to=reply_to, thread=thread)

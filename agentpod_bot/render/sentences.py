@@ -374,9 +374,13 @@ def reject_which() -> str:
     )
 
 
-def which_one() -> str:
-    """Ask which question an answer is for."""
-    return f"Which question is that for? {NOTHING_APPROVED} Reply to the question itself, or write its code too:"
+def which_one(*, is_only: bool) -> str:
+    """Ask which question an answer is for, also where it is the only one of ours that is open."""
+    why = "Only one is open now, but another may be meant: one that closed a moment ago, or somebody else's. "
+    return (
+        f"Which question is that for? {NOTHING_APPROVED} {why if is_only else ''}"
+        "Reply to the question itself, or write its code too:"
+    )
 
 
 def how_with_code(code: Code) -> str:

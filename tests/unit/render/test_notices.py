@@ -132,6 +132,12 @@ def test_a_list_names_every_question_by_code_and_shows_titles_on_one_line() -> N
         assert 'M3 "Deploy \u201dnow\u201d\\n@room" · asked 5 min ago' in body.split("\n")
 
 
+def test_who_is_asked_which_though_only_one_is_open_is_told_why() -> None:
+    why = "one that closed a moment ago"
+    assert why in notices.which_one((OPEN,), now_ms=NOW, reply_to=PERSON)["body"]
+    assert why not in notices.which_one((OPEN, OTHER), now_ms=NOW, reply_to=PERSON)["body"]
+
+
 def test_the_open_list_links_to_each_question_in_the_room() -> None:
     queued = replace(OPEN, event_id=None)
     body = notices.open_list((OPEN, queued), now_ms=NOW, reply_to=PERSON)["body"]
