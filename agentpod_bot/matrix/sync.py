@@ -15,7 +15,7 @@ import structlog
 
 from agentpod_bot.core.room import Batch, RoomBatch, Unread
 from agentpod_bot.errors import AgentpodError, MatrixError, RateLimited, Refused, TokenRefused, Unavailable
-from agentpod_bot.matrix.events import ts_of
+from agentpod_bot.matrix.events import event_id_of, ts_of
 from agentpod_bot.matrix.gap import Gap, Past, missing
 from agentpod_bot.matrix.opened import Opened, parse_opened
 from agentpod_bot.matrix.response import (
@@ -49,6 +49,9 @@ LOST_POSITION: Final = frozenset({"M_UNKNOWN_POS", "M_INVALID_PARAM", "M_UNKNOWN
 
 RoomKey = tuple["RoomId", str]
 """A room and the id of a session in it."""
+
+Place = tuple["RoomId", str | None, "EventId | None"]
+"""Where a part of a response stands: its room, where it begins, and its newest event."""
 
 log = structlog.get_logger(__name__)
 
@@ -183,8 +186,8 @@ class SyncLoop:
         self._renew = renew
         self._opener = opener
         self._new_keys: frozenset[RoomKey] = frozenset()
-        self._gaps: dict[tuple[RoomId, str | None], Gap] = {}
-        """Those of a response that is asked for again, by room and end: one fault has no other room paged anew."""
+        self._gaps: dict[Place, Gap] = {}
+        """Those of a response that is asked for again: one fault has no other room paged anew."""
         self._read: frozenset[RoomId] = frozenset()
         """Rooms of which this process has read everything since some event."""
         self._will_have_read = self._read
@@ -282,8 +285,12 @@ class SyncLoop:
         return batch
 
     async def _gap(self, part: Part) -> Gap:
-        """What is missing before a part. It is the same where the part that is asked for again begins there, too."""
-        place = part.room_id, part.prev_batch
+        """What is missing before a part; the same again where that has not changed.
+
+        Whatever happens in the room makes it another part: also a redaction, by which what
+        was read of the past may be an answer no more.
+        """
+        place = part.room_id, part.prev_batch, next(map(event_id_of, reversed(part.timeline)), None)
         gap = None if part.prev_batch is None else self._gaps.get(place)
         if gap is None:
             gap = self._gaps[place] = await missing(

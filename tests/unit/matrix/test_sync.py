@@ -162,6 +162,27 @@ async def test_a_fault_in_one_room_has_no_other_room_paged_back_anew() -> None:
     assert script.pages == [OPS, beside, beside, OPS, beside]
 
 
+async def test_a_room_in_which_something_happened_meanwhile_is_paged_back_anew() -> None:
+    """What was read of its past may have been redacted by that."""
+
+    class Paged(Script):
+        pages: ClassVar[list[str]] = []
+
+        async def messages(self, room_id: RoomId, *_args: Any, **_kwargs: Any) -> dict[str, Any]:
+            self.pages.append(room_id)
+            return {"chunk": []}
+
+    def limited(*events: str) -> dict[str, Any]:
+        timeline = {"events": [{"event_id": each} for each in events], "limited": True, "prev_batch": "p"}
+        return {"next_batch": "s2", "rooms": {"join": {OPS: {"timeline": timeline}}}}
+
+    failures: list[Exception] = [StoreUnavailable("locked"), StoreUnavailable("locked")]
+    memory = Memory(frozenset({OPS}), oldest_open={OPS: 0}, failures=failures)
+    script = Paged(limited("$1"), limited("$1"), limited("$1", "$redaction"))
+    await ran(script, memory)
+    assert script.pages == [OPS, OPS]
+
+
 async def test_what_a_response_released_runs_before_the_next_sync_is_asked_for() -> None:
     script = Script(answer("s2"), answer("s3"))
     memory = Memory(frozenset({OPS}))
