@@ -18,9 +18,8 @@ from agentpod_bot.broker.said_back import SaidBack
 from agentpod_bot.broker.unread import passed_over
 from agentpod_bot.broker.unreadable import KEPT_MS, became_readable
 from agentpod_bot.broker.votes import voters_in
-from agentpod_bot.broker.world import powers_at
 from agentpod_bot.core.policy import Trust
-from agentpod_bot.core.room import EncryptionOn, Membered, Membership, Redacted, Replaced, RoomState
+from agentpod_bot.core.room import EncryptionOn, Membered, Membership, Redacted, Replaced, RoomState, powers_at
 from agentpod_bot.core.trust import as_vouched
 from agentpod_bot.core.upgrades import Successor, Tombstone
 from agentpod_bot.errors import MatrixError, StoreUnavailable, Unavailable

@@ -15,11 +15,11 @@ from agentpod_bot.core.upgrades import settled, stations
 from agentpod_bot.errors import Unavailable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping
 
     from agentpod_bot.core.ids import RoomId, RouteName, UserId
     from agentpod_bot.core.policy import Policy
-    from agentpod_bot.core.room import Device, Powers, RoomBatch, RoomEvent
+    from agentpod_bot.core.room import Device, RoomBatch
     from agentpod_bot.core.upgrades import Moves, NotFollowed
     from agentpod_bot.ports import Homeserver, Store, Tx
 
@@ -238,16 +238,6 @@ class World:
             for room_id in wanted
             if (room := self._rooms.get(room_id)) is not None and room.bot_joined and room.powers is None
         )
-
-
-def powers_at(timeline: Sequence[RoomEvent], now: Powers | None) -> tuple[Powers | None, ...]:
-    """What power people had at each event and have kept since; None where it is not known."""
-    powers: list[Powers | None] = []
-    for event in reversed(timeline):
-        powers.append(now)
-        if isinstance(event, Powered):
-            now = None if now is None or event.before is None else now.least(event.before)
-    return tuple(reversed(powers))
 
 
 def _is_known(room: RoomState) -> bool:

@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from agentpod_bot.core.ids import Code, EventId, RequestId, RoomId, TxnId, UserId
 
@@ -380,3 +380,13 @@ class RoomState:
         if self.powers is None:
             return False
         return user_id in self.creators or self.powers.of(user_id) >= level
+
+
+def powers_at(timeline: Sequence[RoomEvent], now: Powers | None) -> tuple[Powers | None, ...]:
+    """What power people had at each event and have kept since; None where it is not known."""
+    powers: list[Powers | None] = []
+    for event in reversed(timeline):
+        powers.append(now)
+        if isinstance(event, Powered):
+            now = None if now is None or event.before is None else now.least(event.before)
+    return tuple(reversed(powers))
